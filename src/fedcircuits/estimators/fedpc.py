@@ -123,12 +123,13 @@ class FedPC(FederatedCircuit[Result]):
         that occur, or a latent tree over the cells of all columns. Of rows that it cannot name the
         coordinator reads a cluster per party and circuit, or with "tree" one of at most 24 cells
         of every column, which is all but exact values. "auto": combinations for up to four
-        parties; with more of them the tree, with so few cells of numbers that those of a row tell
-        at most 24 bits of a party's columns, as the clusters of four circuits may; combinations
-        again where that leaves too few cells, where ``summation`` hides or ``answers="root"``, and
-        where an argument that shapes clusters is given (``learner``, ``clusters``,
-        ``products``, ``weights``, ``shared_leaves``, ``ensemble``, ``share_target``,
-        ``share_clusters``, ``refine``).
+        parties; for more of them the tree, from cells of few columns at a time: a row has another
+        token each time, and its cells at a party are those of at least ``least_count`` rows.
+        Combinations again where that would take more than 64 times (a party has more than about
+        ten columns),
+        where ``summation`` hides or ``answers="root"``, and where an argument that shapes clusters
+        is given (``learner``, ``clusters``, ``products``, ``weights``, ``shared_leaves``,
+        ``ensemble``, ``share_target``, ``share_clusters``, ``refine``).
     on_lost : {"stop", "continue"}, default="stop"
         What to do when a party is lost; "continue" is possible where others hold its columns.
     random_state : int, optional

@@ -108,6 +108,7 @@ def test_one_row_has_no_great_say() -> None:
 
 
 def test_a_gain_that_is_no_number_blames_its_sender() -> None:
-    cells, schema = RowCells({"x": np.zeros(4, np.int8)}, math.nan), fc.Schema.real(["x"])
+    tokens, schema = np.arange(4, dtype=np.uint64), fc.Schema.real(["x"])
+    cells = RowCells(tokens, {"x": np.zeros(4, np.int8)}, math.nan)
     with pytest.raises(MessageError, match=r"north.*alone|alone.*north"):
-        cells.check([CellTask("x", 4, True)], schema, 4, "north")
+        cells.check([CellTask("x", 4, True)], schema, "north")

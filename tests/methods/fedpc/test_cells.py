@@ -19,10 +19,11 @@ from fedcircuits.methods.fedpc.cells import (
     LearnedCell,
     RowCells,
     cells_of,
-    cells_within,
-    few_enough,
     learn_cells,
+    seen_in_views,
+    shared_cells,
 )
+from fedcircuits.methods.meeting.tokens import HiddenRows
 
 
 @given(
@@ -123,24 +124,49 @@ def test_a_party_that_only_cuts_learns_nothing() -> None:
 def test_wrong_cells_blame_their_sender(cells: dict[str, np.ndarray]) -> None:
     schema, task = fc.Schema.real(["x"]), CellTask("x", 4, True)
     with pytest.raises(MessageError, match="north"):
-        RowCells(cells, 0.0).check([task], schema, 4, "north")
+        RowCells(np.arange(4, dtype=np.uint64), cells, 0.0).check([task], schema, "north")
 
 
-@given(st.integers(0, 40), st.lists(st.integers(2, 64), max_size=12))
-def test_cells_of_a_row_tell_no_more_than_they_may(numbers: int, sizes: list[int]) -> None:
-    variables = [*(fc.Variable(f"x{i}", "real") for i in range(numbers))]
-    variables += [
-        fc.Variable(f"k{i}", "category", tuple(map(str, range(size))))
-        for i, size in enumerate(sizes)
-    ]
-    most = cells_within(fc.Schema(tuple(variables)))
-    bits = numbers * np.log2(max(most, 1)) + np.log2(sizes).sum()
-    assert most == 0 or (2 <= most <= 24 and bits <= 24 + 1e-9)
+@given(st.lists(st.tuples(*[st.integers(-1, 3)] * 3), min_size=1, max_size=80), st.integers(1, 12))
+def test_in_a_view_no_row_stands_alone(rows: list[tuple[int, ...]], least: int) -> None:
+    cells = np.array(rows, np.int64)
+    sent = shared_cells(cells, least)
+    assert ((sent == cells) | (sent == -1)).all()
+    sizes = np.unique(sent, axis=0, return_counts=True)[1]
+    assert sizes.min() >= min(least, len(cells))
+    if least == 1:
+        assert (sent == cells).all()
 
 
-def test_a_tree_joins_many_parties_of_few_columns() -> None:
-    """Few parties, and those of many columns, are joined by clusters."""
-    schemas = (fc.Schema.real([f"{k}{i}" for i in range(n)]) for k, n in (("a", 13), ("b", 12)))
-    wide, narrow = schemas
-    assert few_enough([narrow] * 5) and not few_enough([*[narrow] * 4, wide])
-    assert not few_enough([narrow] * 4)
+def test_cells_that_enough_rows_have_are_sent() -> None:
+    cells = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], [30, 20, 2, 40], axis=0)
+    sent = shared_cells(cells, 5)
+    assert (sent[:50] == cells[:50]).all()
+    assert (sent[50:, 0] == 1).all() and (sent[50:, 1] == -1).all()  # or two rows would stand alone
+
+
+def test_views_cannot_be_linked() -> None:
+    """A row has another token in every view, and those of its list are none of them."""
+    rng = np.random.default_rng(0)
+    hidden = HiddenRows(b"k" * 32, rng.integers(2**63, size=300).astype(np.uint64))
+    tasks = [CellTask("x", 4, True, (0, 2)), CellTask("y", 4, True, (1, 2))]
+    cells = {"x": rng.integers(4, size=300), "y": rng.integers(4, size=300)}
+    sent, of_views = seen_in_views(hidden, tasks, cells, 1, 5)
+    assert len(np.unique(sent)) == len(sent) == 900
+    assert not np.isin(sent, hidden.tokens).any()
+    seen = np.stack([of_views["x"], of_views["y"]], axis=1) >= 0
+    sets, rows = np.unique(seen, axis=0, return_counts=True)
+    assert dict(zip(map(tuple, sets.tolist()), rows.tolist(), strict=True)) == {
+        (False, True): 300, (True, False): 300, (True, True): 300,
+    }  # fmt: skip
+    other, _ = seen_in_views(HiddenRows(b"o" * 32, hidden.tokens), tasks, cells, 1, 5)
+    assert not np.isin(sent, other).any()
+
+
+def test_parties_draw_the_same_rows_for_a_view() -> None:
+    ids = np.arange(400, dtype=np.uint64)
+    task, cells = [CellTask("x", 4, True, (3,))], {"x": np.zeros(400, np.int64)}
+    here, _ = seen_in_views(HiddenRows(b"k" * 32, ids), task, cells, 4, 5)
+    there, _ = seen_in_views(HiddenRows(b"k" * 32, ids[:200]), task, cells, 4, 5)
+    assert 60 < len(here) < 140
+    assert np.isin(there, here).all()

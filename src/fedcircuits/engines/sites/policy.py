@@ -148,9 +148,8 @@ class Policy:
     share_columns : bool
         Whether columns may move to another party that works for both (a hub).
     share_cells : bool
-        Whether the coordinator may receive the cell of every column, for rows that it cannot
-        identify, without a bound on what the cells of a row reveal together
-        (``dependence="tree"``).
+        Whether the coordinator may receive the cells of all columns together, for rows that it
+        cannot identify (``dependence="tree"``).
     private_rows : bool
         Whether rows are matched by private set intersection only.
     hidden_sums : bool

@@ -41,7 +41,7 @@ DRAWN = (1.0, 5.0)  # pseudo-rows that shrink components towards all rows
 FACTORS = 1, 2, 4  # numbers that are tried
 CLUSTERS = 1, 8  # of rows, each with its own factors
 HELD = 5  # one row in five is held out
-FEW = 40  # rows that have most columns: with fewer none are held out
+FEW = 40  # rows that have about as many columns as any: with fewer none are held out
 FOLDS = (150, 5), (1_000, 3)  # folds for tables of fewer rows; one fold otherwise
 MOST_ROWS = 20_000  # used to choose
 LEAST_GAIN = 0.05  # nats per row that further components must gain
@@ -134,7 +134,8 @@ def learn_forest(
     rows, classes = rows.rows(order), None if classes is None else classes[order]
     learning = _Learning(rows, classes, rng)
     ways, shares, refused = [_Way(0)], np.ones(1), False
-    if ((rows.states >= 0).mean(axis=1) > 0.5).sum() >= FEW:
+    seen = (rows.states >= 0).sum(axis=1)
+    if (seen > seen.max(initial=0) / 2).sum() >= FEW:
         ways, shares, judged = _stacked(rows, classes, rng)
         refused = not judged[0].any() and any(p >= 0 for _, p in learning.forests[0])
     else:

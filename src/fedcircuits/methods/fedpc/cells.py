@@ -6,16 +6,23 @@ every cell of a column that it models, a party learns a distribution of the colu
 say where a row lies and leaves must say more: a leaf is as wide as its cell and a kernel that fits
 the number of rows, so that neighbours overlap, with a trace of heavy tails.
 
-    count/cells   client → coordinator: by column the cell of each of its rows, in the order of its
-                  tokens; −1 where the value is missing. And one number: how much its columns say
-                  about each other (alone.py).
+    count/cells   client → coordinator: tokens of rows in views, rising; by column the cell of each,
+                  −1 where the value is missing or not sent. And one number: how much its columns
+                  say about each other (alone.py).
 
-The coordinator learns which rows, that it has no names of, lie in which cell of every column: their
-ranks, coarsely, which values are missing and, as it may ask for values of leaves, where about cells
-lie. Who knows some columns of a person from elsewhere finds its row by their cells. Other parties
-learn nothing. Unless dependence="tree" is asked for,
-the more columns a party has the fewer cells each gets, so that those of a row tell no more than the
-clusters of four circuits could, 24 bits.
+**Views.** Cells of many columns together are as good as a name to whoever knows these columns of a
+person from elsewhere. So a row is in many views, in each with few columns of every party, and has
+another token in each: a keyed hash of its token, so that only the parties could follow it from one
+view to the next. All cells of a row that a party sends in a view are those of at least
+``least_count`` of its rows (``shared_cells``), whatever the coordinator asks for. Any two columns
+are together in some views, from which the coordinator learns how they depend on each other: to it,
+views are rows with gaps (latent.py). With dependence="tree" there is one view of all columns, and
+cells of a row may be unlike those of any other.
+
+The coordinator learns how many rows have which cells of the columns of a view: ranks, coarsely,
+which values are missing and, as it may ask for values of leaves, where about cells lie. Who knows
+the columns of two parties finds most rows by their cells, in every view, and reads those of the
+other parties. Other parties learn nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +38,14 @@ import numpy as np
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
-from fedcircuits.federation.federation import Party
-from fedcircuits.federation.flow import Flow, compute
-from fedcircuits.federation.messages import Count, IntegerVector, Message, require, require_shape
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.flow import Flow, compute, send
+from fedcircuits.federation.messages import Count, IntegerVector, require, require_shape
+from fedcircuits.federation.sums.counting import compact
+from fedcircuits.federation.tokens import Labels, Tokens, derived, tokens
 from fedcircuits.learning.least_counts import pooled
 from fedcircuits.learning.spn.marginals import Marginals
+from fedcircuits.methods.meeting.tokens import HiddenRows, TokenMessage, rising_order
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
@@ -48,10 +57,12 @@ TAIL = 0.05  # of a leaf of numbers: a Student t of twice its width
 DEGREES = 4.0
 STEPPED = 0.5  # nats a row by which a histogram must beat smooth families
 MOST_NATS = 1e3  # that a message may speak of
+ALL_COLUMNS = (
+    "which cell of each of its columns rows lie in that it cannot name (sealed tokens); how much "
+    "its columns say about each other"
+)  # what is revealed by one view of all columns
 UNKNOWN = -1  # the cell of a missing value
-ROW_BITS = 24.0  # that a row's cells tell at most unless more is allowed: as four clusters of 64
-FEW_CELLS = 4  # of numbers, with which a tree joins many parties better than clusters do
-FEW_PARTIES = 4  # which clusters join well, and tell less
+MOST_VIEWS = 64
 LearnedCell = tuple[Circuit, Parameters]
 Nats = Annotated[float, msgspec.Meta(ge=-MOST_NATS, le=MOST_NATS)]
 
@@ -63,22 +74,24 @@ class CellTask:
     column: str
     most: Count  # cells of numbers
     models: bool  # whether it learns a leaf from every cell
+    views: tuple[Count, ...] = (0,)  # in which its cells are sent
 
 
-class RowCells(Message, frozen=True):
-    """By column: the cell of each of a client's rows."""
+class RowCells(TokenMessage, frozen=True):
+    """By column: the cells of a client's rows, in the order of tokens of their own."""
 
     tag: ClassVar[str] = "count/cells"
     reveals: ClassVar[str] = (
-        "which cell of each of its columns rows lie in that it cannot name (sealed tokens); how "
-        "much its columns say about each other"
+        "cells of few of its columns at a time, of rows that it can neither name nor follow from "
+        "one view to the next (sealed tokens); how much its columns say about each other"
     )
 
     cells: dict[str, IntegerVector]
     alone: Nats  # a row held back gains by a circuit of the columns it models over their cells
 
-    def check(self, tasks: Sequence[CellTask], schema: Schema, rows: int, sender: str) -> None:
-        """MessageError unless it has a cell for each of so many rows in every column."""
+    def check(self, tasks: Sequence[CellTask], schema: Schema, sender: str) -> None:
+        """MessageError unless it has a cell for each of its tokens in every column."""
+        rows = len(self.tokens)
         expected = {task.column: task for task in tasks}
         require(bool(np.isfinite(self.alone)), sender, RowCells, "alone", "expected a number")
         fits = self.cells.keys() == expected.keys()
@@ -88,20 +101,6 @@ class RowCells(Message, frozen=True):
             most = schema[name].size or expected[name].most
             fits = not rows or bool((cells.min() >= UNKNOWN) and cells.max() < most)
             require(fits, sender, RowCells, "cells", f"expected cells from −1 to {most - 1}")
-
-
-def cells_within(schema: Schema) -> int:
-    """Cells of numbers with which those of a row tell no more than ``ROW_BITS`` of a party's
-    columns; 0 if its categories alone tell more, or two cells of each number would."""
-    bits = sum(float(np.log2(v.size)) for v in schema if v.size)
-    numbers = max(1, sum(not v.size for v in schema))
-    most = int(min(MOST_CELLS, 2.0 ** ((ROW_BITS - bits) / numbers))) if bits <= ROW_BITS else 0
-    return most if most > 1 else 0
-
-
-def few_enough(schemas: Sequence[Schema]) -> bool:
-    """Whether a tree over so few cells joins these parties, or combinations of clusters do."""
-    return len(schemas) > FEW_PARTIES and min(map(cells_within, schemas)) >= FEW_CELLS
 
 
 def number_of_cells(rows: int) -> int:
@@ -169,6 +168,71 @@ def _gathered(rows: Labels, most: int, fewest: int) -> Labels:
     if held < fewest and number:
         cell[cell == number] = number - 1
     return cell
+
+
+# ---------------------------------------------------------------------- views
+
+
+def send_cells(
+    party: Party,
+    hidden: HiddenRows,
+    tasks: Sequence[CellTask],
+    cells: Mapping[str, Labels],
+    thinned: int,
+    gain: float,
+    dependence: str,
+) -> Flow[None]:
+    """With dependence="tree" cells of all columns are sent as they are."""
+    together = dependence == "tree"
+    least = 1 if together else party.least_count
+    sent = RowCells(*seen_in_views(hidden, tasks, cells, thinned, least), gain)  # type: ignore[arg-type]
+    yield from send(COORDINATOR, sent, reveals=ALL_COLUMNS if together else None)
+
+
+def seen_in_views(
+    hidden: HiddenRows,
+    tasks: Sequence[CellTask],
+    cells: Mapping[str, Labels],
+    thinned: int,
+    least: int,
+) -> tuple[Tokens, dict[str, Labels]]:
+    """Tokens of rows in all views, rising, and the cells that are sent of them. A view has one row
+    in ``thinned``, drawn by its token; its cells are those of ``least`` of all rows or more."""
+    tokens_of, cells_of_view = [], []
+    for view in sorted({view for task in tasks for view in task.views}):
+        names = [task.column for task in tasks if view in task.views]
+        sealed = tokens(hidden.tokens, derived(hidden.key, f"view {view}"))
+        kept = np.flatnonzero(sealed % np.uint64(thinned) == 0)
+        sent = np.full((len(kept), len(tasks)), UNKNOWN, np.int64)
+        at = [i for i, task in enumerate(tasks) if task.column in names]
+        alike = shared_cells(np.stack([cells[name] for name in names], axis=1), least)
+        sent[:, at] = alike[kept]
+        tokens_of.append(sealed[kept])
+        cells_of_view.append(sent)
+    rising, order = rising_order(np.concatenate(tokens_of))
+    every = np.concatenate(cells_of_view)[order]
+    return rising, {task.column: compact(every[:, i]) for i, task in enumerate(tasks)}
+
+
+def shared_cells(cells: Labels, least: int) -> Labels:
+    """Cells (rows, columns), −1 in place of some: every row is like ``least`` rows or more. Column
+    by column, rows that agree so far are grouped; cells of small groups are left out."""
+    sent, waiting = np.full_like(cells, UNKNOWN), [(np.arange(len(cells)), 0)]
+    while waiting:
+        rows, column = waiting.pop()
+        if column == cells.shape[1]:
+            continue
+        values, at, sizes = np.unique(cells[rows, column], return_inverse=True, return_counts=True)
+        large = sizes >= least
+        if large.any() and 0 < sizes[~large].sum() < least:
+            large[np.where(large, sizes, len(rows) + 1).argmin()] = False
+        for group in np.flatnonzero(large):
+            same = rows[at == group]
+            sent[same, column] = values[group]
+            waiting.append((same, column + 1))
+        if not large.all():
+            waiting.append((rows[~large[at]], column + 1))
+    return sent
 
 
 # ---------------------------------------------------------------------- leaves

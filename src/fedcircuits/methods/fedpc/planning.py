@@ -26,7 +26,7 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.counting import Contingency
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.tokens import Labels, RowRule
-from fedcircuits.methods.fedpc.cells import MOST_CELLS, CellTask, cells_within, few_enough
+from fedcircuits.methods.fedpc.cells import MOST_CELLS, MOST_VIEWS, CellTask
 from fedcircuits.methods.meeting.hello import Assignment
 from fedcircuits.methods.refinement.roles import EMSettings
 from fedcircuits.methods.refinement.training import Way
@@ -42,6 +42,7 @@ Flags = npt.NDArray[np.bool_]
 SMALL = 2_000  # rows: circuits are quickly learned from fewer, and mixing them gains more
 MOST_PATTERNS = 64  # sets of holders that a party looks for partners in
 MOST_CLUSTERS = 64
+FEW_PARTIES = 4  # which clusters join well
 INDEPENDENT = (
     "columns of different parties are taken to be independent, because {}: give row ids that they "
     "share, Federation(…, row_id='…')"
@@ -94,18 +95,16 @@ class FedPCPlan:
             self.members, self.summation, self.seed, least=self.least, draws=self.draws
         )
 
-    def by_tree(self, schemas: Sequence[Schema]) -> bool:
+    def by_tree(self, parties: int, views: int) -> bool:
         """Whether a latent tree joins the columns of parties (latent.py)."""
         if self.dependence == "auto":
-            return few_enough(schemas)
+            return parties > FEW_PARTIES and views <= MOST_VIEWS
         return self.dependence == "tree"
 
-    def check_cells(self, cells: Sequence[CellTask], schema: Schema) -> None:
-        """MessageError where a client is asked for more than the plan allows."""
-        allowed = {"combinations": 0, "auto": cells_within(schema), "tree": MOST_CELLS}
-        fits = all(task.most <= allowed[self.dependence] for task in cells)
-        problem = f"expected no cells, or at most {allowed[self.dependence]} of numbers"
-        require(fits, COORDINATOR, ClientWork, "cells", problem)
+    def check_cells(self, cells: Sequence[CellTask]) -> None:
+        """MessageError where a client is asked for cells that the plan does not allow."""
+        fits = not cells or self.dependence != "combinations"
+        require(fits, COORDINATOR, ClientWork, "cells", "expected no cells")
 
     def way_of_em(self, horizontal: bool) -> Way | None:
         """EM across parties on their own "rows", or on shared ones by the "network" or, if nobody
@@ -172,6 +171,7 @@ class ClientWork(Message, frozen=True):
     tasks: tuple[ClusterTask, ...]
     groups: tuple[LeafGroup, ...]
     cells: tuple[CellTask, ...] = ()
+    thinned: Count = 1  # one row of so many is in a view of cells
 
     def check(self, names: Sequence[str], tag: str, shares: bool) -> None:
         """MessageError unless a client with these columns can do it; ``tag``: that it came under,
@@ -183,6 +183,7 @@ class ClientWork(Message, frozen=True):
         cut = [task.column for task in self.cells]
         whole = not cut or (sorted(cut) == sorted(names) and not divisions and tag == self.tag)
         few = all(2 <= task.most <= MOST_CELLS for task in self.cells)
+        seen = all(set(task.views) <= set(range(MOST_VIEWS)) for task in self.cells)
         for field_name, holds, problem in (
             ("tasks", known, "expected columns of the client's table, each once"),
             ("tasks", len(set(divisions)) == len(divisions), "a division occurs twice"),
@@ -191,6 +192,7 @@ class ClientWork(Message, frozen=True):
             ("tasks", shares or not any(t.exchange for t in self.tasks), "nobody shares clusters"),
             ("cells", whole, "expected every column once, instead of clusters, with tokens"),
             ("cells", few, f"expected from 2 to {MOST_CELLS} cells of numbers"),
+            ("cells", seen and self.thinned > 0, f"expected at most {MOST_VIEWS} views"),
             ("groups", len(set(numbers)) == len(numbers), "a group occurs twice"),
             ("groups", {g.division for g in self.groups} == set(divisions), "of other divisions"),
         ):
@@ -360,6 +362,7 @@ def work_of(
     split: VariableSplit,
     plan: FedPCPlan,
     cells: tuple[CellTask, ...] = (),
+    thinned: int = 1,
     where: Labels | None = None,
 ) -> ClientWork:
     """What a client is to cluster and learn; ``where``: of matched rows, as in ``divisions_of``."""
@@ -377,4 +380,4 @@ def work_of(
         groups += [LeafGroup(i, number, s.variables, i in pooled) for i, s in spaces.items()]
         if division.apart(plan):
             groups += [LeafGroup(i, number, s.variables, True) for i, s in spaces.items()]
-    return ClientWork(tuple(tasks), tuple(groups), cells)
+    return ClientWork(tuple(tasks), tuple(groups), cells, thinned)

@@ -20,7 +20,8 @@ for data split by rows, by columns, or both.
              those of the clusters and, with refine, whether its circuits may leave it. With a key,
              unless weights="sizes": how often clusters occur together, from the clusters of rows
              in the order of tokens (federation/sums/counting.py), or with secret sums from shares
-             of them. For the tree: the cell of every column, for rows in the order of tokens.
+             of them. For the tree: cells of columns, few at a time, for rows under other tokens
+             (cells.py).
     graph    coordinator → client: which of its leaves are used. The graph stays.
     shared   if parties have few rows each of the same columns: one circuit by sums, mixed with the
              circuits that parties have learned alone (methods/shared/mixing.py).
@@ -30,12 +31,13 @@ for data split by rows, by columns, or both.
 
 **What each party learns.** The coordinator learns how many rows fall into which combination of
 clusters and, without secret sums, which rows fall together, but not which rows they are. For the
-tree it learns more: which of at most 24 cells of every column each row lies in, or its category
-unless it is rare. Learned circuits stay with their parties. Clients learn who takes part, which of
-their columns others hold too and, with share_clusters, which of the shared rows are similar in
-other parties' numbers: a coarse view of these. They learn nothing else about others' columns or
-rows. A coordinator that obtains the key from a client could try out row ids; with rows="private"
-there is nothing to try out.
+tree it learns which cells of few columns at a time rows lie in, at least ``least_count`` rows of a
+party alike; with dependence="tree" which of at most 24 cells of every column each row lies in, or
+its category unless it is rare. Learned circuits stay with their parties. Clients learn who takes
+part, which of their columns others hold too and, with share_clusters, which of the shared rows are
+similar in other parties' numbers: a coarse view of these. They learn nothing else about others'
+columns or rows. A coordinator that obtains the key from a client could try out row ids; with
+rows="private" there is nothing to try out.
 
 **Joining different columns** (dependence). Parties are joined either by combinations of their
 clusters (assembly.py), which are few if there are few parties, or by a latent tree over the cells
@@ -73,14 +75,17 @@ from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, row_i
 from fedcircuits.federation.flow import Flow, digest, gather, receive, send
 from fedcircuits.federation.messages import Message, require
 from fedcircuits.federation.placement import QuestionBudget, View, leaves_at
-from fedcircuits.federation.sums.counting import compact
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.least_counts import rare_mixed
+from fedcircuits.methods.fedpc import latent
 from fedcircuits.methods.fedpc.alone import learn_alone, learn_judged, with_apart
 from fedcircuits.methods.fedpc.assembly import children_of, joined
-from fedcircuits.methods.fedpc.cells import RowCells, cells_of, learn_cells
+from fedcircuits.methods.fedpc.cells import (
+    cells_of,
+    learn_cells,
+    send_cells,
+)
 from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
-from fedcircuits.methods.fedpc.latent import by_forest, cell_tasks, collect_cells
 from fedcircuits.methods.fedpc.leaves import LeafLearner, LearnedLeaf, fitted_leaf
 from fedcircuits.methods.fedpc.planning import (
     INDEPENDENT,
@@ -160,7 +165,7 @@ def client(
     assert work is not None, "it is told at once, or after tokens were sent"
     tag = ClientWork.tag if order is not None else FedPCAssignment.tag
     work.check(table.names, tag, plan.share_clusters)
-    plan.check_cells(work.cells, table.schema)
+    plan.check_cells(work.cells)
     stamp, seed = _stamp(table, plan, learner, classes), (plan.seed, _number(party.name))
     about = plan.clusters, classes, plan.target, seed, stamp, party.least_count
     clustering = RowClustering(table, *about)
@@ -172,8 +177,9 @@ def client(
     collect = bool(plan.refine) and party.allow_collect
     yield from send(COORDINATOR, ClusterSizes.of(labels, collect, gains))
     if order is not None and cut:
-        own = learn_alone(party, table, work.cells, learner, seed, stamp)
-        learned |= yield from _tell_cells(cut, order, own)
+        own, gain = yield from learn_alone(party, table, work.cells, learner, seed, stamp)
+        yield from send_cells(party, hidden, work.cells, cut, work.thinned, gain, plan.dependence)
+        learned |= own
     elif order is not None and plan.weights != "sizes":
         counts = plan.summation.counts(party.name, members)
         yield from counts.contribute({d: label[order] for d, label in labels.items()})
@@ -187,9 +193,8 @@ def client(
     view = _view(party, plan, schema, leaves, parameters)
     if every is not None:  # sums are of all parties: no category is rare at one of them
         alone = partial(fitted_leaf, learner, seed=plan.seed, least=party.least_count)
-        return (
-            yield from mixing.client(view, every, (plan.shares, sharers, plan.validation), alone)
-        )
+        shared = plan.shares, sharers, plan.validation
+        return (yield from mixing.client(view, every, shared, alone))
     if way is None or rows is None or not graph.refine:
         return view
     return (yield from refinement.client(way, view, rows, order, members, plan.em, stamp))
@@ -204,17 +209,6 @@ def _view(
 ) -> View:
     allowed = party.allow_collect, QuestionBudget(party.most_questions), plan.answers
     return View(party.name, schema, leaves, parameters, *allowed)
-
-
-def _tell_cells(
-    cells: Mapping[str, Labels],
-    order: Labels,
-    learning: Flow[tuple[dict[str, LearnedLeaf], float]],
-) -> Flow[dict[str, LearnedLeaf]]:
-    """Cells go out, and what it has learned alone comes back."""
-    alone, gain = yield from learning
-    yield from send(COORDINATOR, RowCells({n: compact(c[order]) for n, c in cells.items()}, gain))
-    return alone
 
 
 def _classes(
@@ -283,9 +277,9 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
     for party, assignment in assignments.items():
         yield from send(party, assignment)
     where = None
-    held_columns = [split.schema.select(hello.schema.names) for hello in hellos.values()]
-    tree = split.tokens and plan.by_tree(held_columns)
-    cells = cell_tasks(split.schema, hellos, plan.dependence == "auto") if tree else {}
+    views = latent.views_of(split.schema, hellos, plan.target) if plan.dependence == "auto" else 0
+    tree = split.tokens and plan.by_tree(len(members), views)
+    cells = latent.cell_tasks(split.schema, hellos, plan.target, views) if tree else {}
     if split.tokens:
         held = {p: hello.rows for p, hello in hellos.items()}
         where = yield from match_tokens(held, assignments[members[0]].holders)
@@ -293,7 +287,8 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
         cells = cells if tree else {}
         divisions, notes = ([], ()) if tree else divisions_of(split, members, where, plan)
         for party in members:
-            work = work_of(party, divisions, split, plan, cells.get(party, ()), where)
+            asked = cells.get(party, ()), latent.thinned(views, where), where
+            work = work_of(party, divisions, split, plan, *asked)
             yield from send(party, work)
         exchanging = {i: d for i, d in enumerate(divisions) if d.exchanges(split, plan)}
         if exchanging:
@@ -303,8 +298,8 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
         message.check(party, divisions, hellos[party].rows)
     rng, chosen = np.random.default_rng([plan.seed, 0]), tuple[str, ...]()
     if where is not None and tree:
-        sent = yield from collect_cells(cells, split.schema, members, where)
-        part, notes = by_forest(sent, cells, where, split.schema, plan.target, rng)
+        sent, seen = yield from latent.collect_cells(cells, split.schema, members)
+        part, notes = latent.by_forest(sent, cells, seen, split.schema, plan.target, rng)
         parts = [part]
     else:
         counts = yield from combination_counts(divisions, sizes, where, plan)
