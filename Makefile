@@ -59,7 +59,7 @@ test-nvflare-walk: .venv/engines
 	$(BIN)/python -m pytest -q -rs $(WALK)
 
 # The oldest releases of all dependencies. WHOLE=1 runs all tests, with the extras that they need.
-SHORT := tests/tables tests/leaves tests/test_light.py tests/estimators/test_targets.py
+SHORT := tests/tables tests/circuits/leaves tests/test_light.py tests/estimators/test_targets.py
 .venv-lowest/ready: $(READY) pyproject.toml constraints-lowest.txt
 	@$(BIN)/python -m venv --clear .venv-lowest
 	@.venv-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e '.[polars]' \

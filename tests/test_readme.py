@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.pages import render
-from fedcircuits import leaves
+from fedcircuits.circuits import leaves
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -19,7 +19,7 @@ from fedcircuits.circuits.graph import structures
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum, reachable
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.leaves import Bernoulli, Categorical, CountHistogram, Histogram
+from fedcircuits.circuits.leaves import Bernoulli, Categorical, CountHistogram, Histogram
 from fedcircuits.tables.schema import Schema, Variable
 from tests.circuits.reference import CUTS
 

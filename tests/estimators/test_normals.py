@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
+from fedcircuits.circuits.leaves import MultivariateGaussian
 from fedcircuits.errors import ParameterError
-from fedcircuits.leaves import MultivariateGaussian
 
 
 def ellipses(rows: int, seed: int = 0) -> fc.Table:

@@ -15,8 +15,8 @@ import fedcircuits as fc
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.circuits.leaves import Gaussian
 from fedcircuits.learning.leaf_em import LEAST, EMLeaf, Moments, MStep, damped, rows_reaching
-from fedcircuits.leaves import Gaussian
 from fedcircuits.tables.schema import Schema, Variable
 from tests.circuits.reference import expected
 from tests.circuits.strategies import PLAIN, Model, model_of, models, random_rows, schema_of

@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.graph.family import Array, Arrays, LinearFamily, Region, Tensors, require
-from fedcircuits.leaves import Categorical, Exponential, Gaussian, MultivariateGaussian, Poisson
+from fedcircuits.circuits.leaves import (
+    Categorical,
+    Exponential,
+    Gaussian,
+    MultivariateGaussian,
+    Poisson,
+)
 from fedcircuits.tables.schema import Variable
 from fedcircuits.testing import check_leaf
 

@@ -28,6 +28,7 @@ from fedcircuits.circuits.graph.structures import (
     poon_domingos,
     random_binary,
 )
+from fedcircuits.circuits.leaves import Gaussian, GaussianMass
 from fedcircuits.errors import StructureError
 from fedcircuits.estimators.federated import SUMMATION
 from fedcircuits.estimators.federated_learner import SharedByEM
@@ -44,7 +45,6 @@ from fedcircuits.learning.starts import (
     start_from_regions,
 )
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
-from fedcircuits.leaves import Gaussian, GaussianMass
 from fedcircuits.methods.shared.training import HUB
 from fedcircuits.privacy.differential import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema

@@ -25,6 +25,7 @@ from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.structures import LeafFamily, by_kind, family_of, latent_tree
+from fedcircuits.circuits.leaves import Categorical
 from fedcircuits.errors import StructureError
 from fedcircuits.estimators.federated import SUMMATION
 from fedcircuits.estimators.federated_learner import SharedByEM
@@ -36,7 +37,6 @@ from fedcircuits.learning.em import EMSchedule, maximise_likelihood
 from fedcircuits.learning.starts import MOST_ROWS, clusters, softened, start_from
 from fedcircuits.learning.summed.bins import RULES, binned_columns, histogram_start, with_outside
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
-from fedcircuits.leaves import Categorical
 from fedcircuits.methods.shared.training import HUB
 from fedcircuits.privacy.differential import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema, Variable

@@ -11,6 +11,7 @@ from fedcircuits.arguments import COLUMN, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.structures import by_kind
+from fedcircuits.circuits.leaves import MultivariateGaussian
 from fedcircuits.estimators.federated import SUMMATION
 from fedcircuits.estimators.federated_learner import NO_PRIVACY, SharedByEM
 from fedcircuits.estimators.learner import in_memory
@@ -20,7 +21,6 @@ from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.starts import softened, start_from
 from fedcircuits.learning.summed.bins import RULES, binned_columns, histogram_start, with_outside
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
-from fedcircuits.leaves import MultivariateGaussian
 from fedcircuits.methods.shared.training import HUB, in_one_place
 from fedcircuits.tables.schema import Schema
 

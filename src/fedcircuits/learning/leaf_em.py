@@ -43,7 +43,7 @@ from fedcircuits.circuits.evaluation.sums import OuterSumStep, SumStep
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters, inline
-from fedcircuits.leaves.gaussian import Gaussian
+from fedcircuits.circuits.leaves.gaussian import Gaussian
 from fedcircuits.tables.table import Table
 
 NOTHING = 1e-12  # posteriors below it are left out

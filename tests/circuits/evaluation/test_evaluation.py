@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fedcircuits.leaves  # noqa: F401
+import fedcircuits.circuits.leaves  # noqa: F401
 from fedcircuits.circuits import evaluation
 from fedcircuits.circuits.evaluation.leaves import LeafCounts
 from fedcircuits.circuits.evaluation.program import CircuitProgram

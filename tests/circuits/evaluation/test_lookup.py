@@ -16,10 +16,10 @@ from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, random_weights
 from fedcircuits.circuits.graph.structures import latent_tree
+from fedcircuits.circuits.leaves import Categorical
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.errors import StructureError
 from fedcircuits.learning.em import maximise_likelihood
-from fedcircuits.leaves import Categorical
 from fedcircuits.tables.schema import Schema, Variable
 from tests.circuits.strategies import Model
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fedcircuits.leaves  # noqa: F401
+import fedcircuits.circuits.leaves  # noqa: F401
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters, inline
 from fedcircuits.circuits.questions.distribution import Distribution

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-import fedcircuits.leaves  # noqa: F401
+import fedcircuits.circuits.leaves  # noqa: F401
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.distribution import Distribution
@@ -69,7 +69,7 @@ def test_deep_chains_need_no_recursion() -> None:
 MEMORY = """
 import resource, sys
 import numpy as np
-import fedcircuits.leaves
+import fedcircuits.circuits.leaves
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.circuits.graph.circuit import Leaf, Product, Sum

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-import fedcircuits.leaves  # noqa: F401
+import fedcircuits.circuits.leaves  # noqa: F401
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Product
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-import fedcircuits.leaves  # noqa: F401
+import fedcircuits.circuits.leaves  # noqa: F401
 from fedcircuits.circuits.graph.circuit import Circuit, Fuse, Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters

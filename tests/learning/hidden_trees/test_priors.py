@@ -9,13 +9,13 @@ import torch
 
 from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph import structures
+from fedcircuits.circuits.leaves import Categorical
 from fedcircuits.learning.batches import InMemory
 from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.hidden_trees.priors import BACK, Pseudo
 from fedcircuits.learning.hidden_trees.run import TreeRun
 from fedcircuits.learning.hidden_trees.shape import TreeShape
 from fedcircuits.learning.starts import softened, start_from
-from fedcircuits.leaves import Categorical
 from fedcircuits.tables.schema import Schema, Variable
 
 LEVELS, ROWS, UNITS = 100, 300, 3

@@ -7,12 +7,12 @@ import torch
 
 from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph import structures
+from fedcircuits.circuits.leaves import Bernoulli, Categorical
 from fedcircuits.learning.batches import InMemory
 from fedcircuits.learning.em import EMSchedule, maximise_likelihood
 from fedcircuits.learning.hidden_trees.run import TreeRun
 from fedcircuits.learning.hidden_trees.shape import TreeShape
 from fedcircuits.learning.starts import softened, start_from
-from fedcircuits.leaves import Bernoulli, Categorical
 from fedcircuits.tables.schema import Schema, Variable
 
 ROWS = 90

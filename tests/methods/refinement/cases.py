@@ -15,12 +15,12 @@ from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters, inline
+from fedcircuits.circuits.leaves import Gaussian
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Joint, View, leaves_at
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.leaf_em import MStep
-from fedcircuits.leaves import Gaussian
 from fedcircuits.methods.refinement import training
 from fedcircuits.methods.refinement.roles import EMSettings, EMSite
 from fedcircuits.privacy.hidden_sums import Secret

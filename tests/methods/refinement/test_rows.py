@@ -14,6 +14,7 @@ from fedcircuits.circuits.evaluation.counts import Counts
 from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import inline
+from fedcircuits.circuits.leaves import Gaussian
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import as_one_of
 from fedcircuits.errors import FederationError, PartyLostError
@@ -22,7 +23,6 @@ from fedcircuits.federation.flow import replay
 from fedcircuits.federation.sums.summations import Chebyshev, Tree
 from fedcircuits.learning.leaf_em import SAMPLE, damped
 from fedcircuits.learning.stopping import EarlyStopping
-from fedcircuits.leaves import Gaussian
 from fedcircuits.methods.refinement import training
 from fedcircuits.methods.refinement.roles import STEP, EMSettings
 from fedcircuits.privacy.hidden_sums import Secret

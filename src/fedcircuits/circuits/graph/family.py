@@ -205,7 +205,9 @@ class JointFamily(ABC):
 
 AnyFamily = Family | JointFamily
 FAMILIES: dict[str, AnyFamily] = {}
-BUILT_IN = "fedcircuits.leaves"  # registers our own; loaded when families are first asked about
+BUILT_IN = (
+    "fedcircuits.circuits.leaves"  # registers our own; loaded when families are first asked about
+)
 
 
 def register(family: AnyFamily) -> None:

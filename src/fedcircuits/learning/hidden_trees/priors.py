@@ -18,9 +18,9 @@ import numpy.typing as npt
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, TabledFamily, family
+from fedcircuits.circuits.leaves import Categorical
 from fedcircuits.learning.hidden_trees import kernels
 from fedcircuits.learning.hidden_trees.shape import TreeShape
-from fedcircuits.leaves import Categorical
 from fedcircuits.tables.schema import Variable
 
 Floats = npt.NDArray[np.float32]

@@ -24,9 +24,9 @@ from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.structures import by_kind
+from fedcircuits.circuits.leaves import CountHistogram, Histogram
 from fedcircuits.learning.starts import start_from
 from fedcircuits.learning.summed.sketches import Sketch, joined
-from fedcircuits.leaves import CountHistogram, Histogram
 
 BINS, FEWEST = 40, 12  # at most, and about how many there are at least
 ALIKE = 3.0  # nats of all rows that merging two bins may lose

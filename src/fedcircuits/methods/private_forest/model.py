@@ -32,8 +32,8 @@ import numpy as np
 from fedcircuits.circuits.graph.circuit import Circuit, Fuse, Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.circuits.leaves.bernoulli import LEAST
 from fedcircuits.errors import ParameterError, StructureError
-from fedcircuits.leaves.bernoulli import LEAST
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring, next_ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.powers import FRACTION, MANTISSA

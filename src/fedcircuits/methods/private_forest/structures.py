@@ -38,13 +38,13 @@ from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, random_weights, renamed
 from fedcircuits.circuits.graph.structures import by_kind, mixture_of_products, random_binary
+from fedcircuits.circuits.leaves.bernoulli import Bernoulli
+from fedcircuits.circuits.leaves.categorical import Categorical
 from fedcircuits.errors import StructureError
 from fedcircuits.federation.flow import Flow, compute, digest
 from fedcircuits.federation.sums.collectives import Collective
 from fedcircuits.learning.batches import InMemory
 from fedcircuits.learning.em import EMSchedule, maximise_likelihood, mean_log_likelihood
-from fedcircuits.leaves.bernoulli import Bernoulli
-from fedcircuits.leaves.categorical import Categorical
 from fedcircuits.methods.private_forest.model import PROBABILITY
 from fedcircuits.methods.refinement.roles import Role
 from fedcircuits.tables.schema import Schema

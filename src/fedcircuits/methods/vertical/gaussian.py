@@ -29,9 +29,9 @@ import torch
 from scipy.linalg import solve_triangular
 
 from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.leaves.multivariate_gaussian import MultivariateGaussian
+from fedcircuits.circuits.leaves.normal import LOG_ROOT_TWO_PI
 from fedcircuits.errors import ParameterError
-from fedcircuits.leaves.multivariate_gaussian import MultivariateGaussian
-from fedcircuits.leaves.normal import LOG_ROOT_TWO_PI
 
 CHUNK = 4096  # rows at a time: what they need stays in the cache
 SAME = 1e-14  # deviation of a column that never changes, relative to its largest value

@@ -4,8 +4,8 @@ import torch
 from scipy import stats
 
 from fedcircuits.circuits.graph.family import IMPOSSIBLE
+from fedcircuits.circuits.leaves import Poisson
 from fedcircuits.errors import ParameterError
-from fedcircuits.leaves import Poisson
 from fedcircuits.testing import check_leaf
 
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from fedcircuits.circuits.leaves import StudentT
 from fedcircuits.errors import ParameterError
-from fedcircuits.leaves import StudentT
 from fedcircuits.testing import check_leaf
 
 

@@ -28,9 +28,9 @@ from fedcircuits.circuits.graph.family import (
     require_scale,
     require_value,
 )
+from fedcircuits.circuits.leaves.normal import interval_moments, interval_quantile
 from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError
-from fedcircuits.leaves.normal import interval_moments, interval_quantile
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:

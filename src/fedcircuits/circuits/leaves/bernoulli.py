@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array, Arrays, Domain, LinearFamily, Tensors, require
+from fedcircuits.circuits.leaves import finite
 from fedcircuits.deferred import torch
-from fedcircuits.leaves import finite
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:

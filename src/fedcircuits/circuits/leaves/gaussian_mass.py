@@ -27,10 +27,15 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays, Domain, Family, Tensors
+from fedcircuits.circuits.leaves import finite
+from fedcircuits.circuits.leaves.gaussian import Gaussian, check_bounds, check_normal
+from fedcircuits.circuits.leaves.normal import (
+    FAR,
+    interval_moments,
+    interval_quantile,
+    log_interval_mass,
+)
 from fedcircuits.deferred import torch
-from fedcircuits.leaves import finite
-from fedcircuits.leaves.gaussian import Gaussian, check_bounds, check_normal
-from fedcircuits.leaves.normal import FAR, interval_moments, interval_quantile, log_interval_mass
 
 if TYPE_CHECKING:
     from torch import Tensor

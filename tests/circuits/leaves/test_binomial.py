@@ -5,10 +5,10 @@ from scipy import stats
 
 import fedcircuits as fc
 from fedcircuits.circuits.graph.family import IMPOSSIBLE
+from fedcircuits.circuits.leaves import Binomial
 from fedcircuits.errors import ParameterError
 from fedcircuits.learning.batches import InMemory
 from fedcircuits.learning.em import EMSchedule, maximise_likelihood
-from fedcircuits.leaves import Binomial
 from fedcircuits.tables.schema import Variable
 from fedcircuits.testing import check_leaf
 

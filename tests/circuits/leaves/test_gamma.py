@@ -5,8 +5,8 @@ from scipy import stats
 from scipy.special import digamma
 
 from fedcircuits.circuits.graph.family import IMPOSSIBLE
+from fedcircuits.circuits.leaves import Exponential, Gamma
 from fedcircuits.errors import ParameterError
-from fedcircuits.leaves import Exponential, Gamma
 from fedcircuits.testing import check_leaf
 
 P = {"shape": np.array(2.5), "rate": np.array(0.5)}

@@ -24,8 +24,8 @@ from fedcircuits.circuits.graph.family import (
     Tensors,
     log_of,
 )
+from fedcircuits.circuits.leaves import finite
 from fedcircuits.deferred import torch
-from fedcircuits.leaves import finite
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:

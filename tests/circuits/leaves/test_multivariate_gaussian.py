@@ -6,9 +6,9 @@ import torch
 from scipy import stats
 
 from fedcircuits.circuits.graph.family import IMPOSSIBLE
+from fedcircuits.circuits.leaves import MultivariateGaussian
+from fedcircuits.circuits.leaves.conditional_normal import condition, patterns
 from fedcircuits.errors import ParameterError, QueryError
-from fedcircuits.leaves import MultivariateGaussian
-from fedcircuits.leaves.conditional_normal import condition, patterns
 from fedcircuits.testing import check_leaf
 
 MEAN = np.array([[1.0, -2.0, 0.5]])

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcircuits.circuits.graph.family import IMPOSSIBLE
+from fedcircuits.circuits.leaves import Bernoulli, Categorical, Indicator, finite
 from fedcircuits.errors import ParameterError
-from fedcircuits.leaves import Bernoulli, Categorical, Indicator, finite
 from fedcircuits.testing import check_leaf
 
 VALUES = np.arange(4.0)

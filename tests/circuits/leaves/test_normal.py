@@ -6,7 +6,11 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from scipy.special import log_ndtr, ndtr
 
-from fedcircuits.leaves.normal import interval_moments, interval_quantile, log_interval_mass
+from fedcircuits.circuits.leaves.normal import (
+    interval_moments,
+    interval_quantile,
+    log_interval_mass,
+)
 
 ENDS = st.tuples(st.floats(-30, 30), st.floats(1e-3, 20))
 

@@ -1,6 +1,6 @@
 import pytest
 
-from fedcircuits import leaves
+from fedcircuits.circuits import leaves
 from fedcircuits.circuits.graph.family import FAMILIES
 from fedcircuits.testing import check_leaf
 

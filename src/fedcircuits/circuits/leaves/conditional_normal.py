@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array, Region, Tensors
+from fedcircuits.circuits.leaves.normal import LOG_ROOT_TWO_PI, interval_moments, interval_quantile
 from fedcircuits.deferred import torch
 from fedcircuits.errors import QueryError
-from fedcircuits.leaves.normal import LOG_ROOT_TWO_PI, interval_moments, interval_quantile
 
 if TYPE_CHECKING:
     from torch import Tensor

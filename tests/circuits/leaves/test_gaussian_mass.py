@@ -4,7 +4,7 @@ import torch
 from scipy import stats
 
 from fedcircuits.circuits.graph.family import IMPOSSIBLE
-from fedcircuits.leaves import GaussianMass
+from fedcircuits.circuits.leaves import GaussianMass
 from fedcircuits.testing import check_leaf
 
 LEVELS = torch.arange(256) / 255

@@ -40,9 +40,7 @@ from fedcircuits.circuits.graph.family import (
     require,
     require_value,
 )
-from fedcircuits.deferred import torch
-from fedcircuits.errors import ParameterError
-from fedcircuits.leaves.conditional_normal import (
+from fedcircuits.circuits.leaves.conditional_normal import (
     Conditional,
     Pattern,
     condition,
@@ -51,12 +49,14 @@ from fedcircuits.leaves.conditional_normal import (
     region_moments,
     seen_density,
 )
-from fedcircuits.leaves.normal import (
+from fedcircuits.circuits.leaves.normal import (
     LOG_ROOT_TWO_PI,
     log_below,
     log_interval_mass,
     log_mass_of,
 )
+from fedcircuits.deferred import torch
+from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:

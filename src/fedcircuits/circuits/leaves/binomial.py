@@ -34,10 +34,10 @@ from fedcircuits.circuits.graph.family import (
     Tensors,
     require,
 )
+from fedcircuits.circuits.leaves import finite
+from fedcircuits.circuits.leaves.bernoulli import LEAST
 from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError
-from fedcircuits.leaves import finite
-from fedcircuits.leaves.bernoulli import LEAST
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:

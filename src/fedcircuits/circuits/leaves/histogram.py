@@ -31,9 +31,9 @@ from fedcircuits.circuits.graph.family import (
     require,
     require_value,
 )
+from fedcircuits.circuits.leaves import finite
 from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError
-from fedcircuits.leaves import finite
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:

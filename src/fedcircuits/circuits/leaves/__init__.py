@@ -5,19 +5,19 @@ checks whether a new family keeps the contract (``circuits.graph.family``).
 """
 
 from fedcircuits.circuits.graph.family import register
-from fedcircuits.leaves.bernoulli import Bernoulli
-from fedcircuits.leaves.binomial import Binomial
-from fedcircuits.leaves.categorical import Categorical
-from fedcircuits.leaves.discretised_logistic import DiscretisedLogistic
-from fedcircuits.leaves.exponential import Exponential
-from fedcircuits.leaves.gamma import Gamma
-from fedcircuits.leaves.gaussian import Gaussian
-from fedcircuits.leaves.gaussian_mass import GaussianMass
-from fedcircuits.leaves.histogram import CountHistogram, Histogram
-from fedcircuits.leaves.indicator import Indicator
-from fedcircuits.leaves.multivariate_gaussian import MultivariateGaussian
-from fedcircuits.leaves.poisson import Poisson
-from fedcircuits.leaves.student_t import StudentT
+from fedcircuits.circuits.leaves.bernoulli import Bernoulli
+from fedcircuits.circuits.leaves.binomial import Binomial
+from fedcircuits.circuits.leaves.categorical import Categorical
+from fedcircuits.circuits.leaves.discretised_logistic import DiscretisedLogistic
+from fedcircuits.circuits.leaves.exponential import Exponential
+from fedcircuits.circuits.leaves.gamma import Gamma
+from fedcircuits.circuits.leaves.gaussian import Gaussian
+from fedcircuits.circuits.leaves.gaussian_mass import GaussianMass
+from fedcircuits.circuits.leaves.histogram import CountHistogram, Histogram
+from fedcircuits.circuits.leaves.indicator import Indicator
+from fedcircuits.circuits.leaves.multivariate_gaussian import MultivariateGaussian
+from fedcircuits.circuits.leaves.poisson import Poisson
+from fedcircuits.circuits.leaves.student_t import StudentT
 
 __all__ = [
     "Bernoulli",

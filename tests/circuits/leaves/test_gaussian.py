@@ -3,8 +3,8 @@ import pytest
 import torch
 from scipy import stats
 
+from fedcircuits.circuits.leaves import Gaussian
 from fedcircuits.errors import ParameterError
-from fedcircuits.leaves import Gaussian
 from fedcircuits.testing import check_leaf
 
 STANDARD = {"mean": np.array(0.0), "variance": np.array(1.0)}

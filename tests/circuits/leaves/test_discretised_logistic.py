@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.stats import logistic
 
+from fedcircuits.circuits.leaves import DiscretisedLogistic
 from fedcircuits.errors import ParameterError
-from fedcircuits.leaves import DiscretisedLogistic
 from fedcircuits.tables.schema import Variable
 from fedcircuits.testing import check_leaf
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from fedcircuits.circuits.graph.family import IMPOSSIBLE
+from fedcircuits.circuits.leaves import CountHistogram, Histogram
 from fedcircuits.errors import ParameterError
-from fedcircuits.leaves import CountHistogram, Histogram
 from fedcircuits.tables.schema import Variable
 from fedcircuits.testing import check_leaf
 
