@@ -33,7 +33,6 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 import fedcircuits as fc
 from benchmarks.runner import Cell, Json, print_table
-from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.engines.sites.courier import PART
 from fedcircuits.engines.sites.files import SITE, ConsortiumFile, Kit
@@ -41,6 +40,7 @@ from fedcircuits.engines.sites.provision import provision
 from fedcircuits.engines.sites.remote import Remote
 from fedcircuits.engines.sites.serving import attach
 from fedcircuits.engines.sites.store import Inbox
+from fedcircuits.estimators.engine_choice import engine_of
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.testing import trials

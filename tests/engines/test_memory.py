@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fedcircuits.engines import memory, process
-from fedcircuits.engines.choice import SealedEngine, engine_of
 from fedcircuits.engines.outcome import failure
 from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
+from fedcircuits.estimators.engine_choice import SealedEngine, engine_of
 from fedcircuits.federation.flow import Program
 from fedcircuits.testing import check_engine
 from tests.engines import flows

@@ -12,8 +12,8 @@ from sklearn.base import clone
 
 import fedcircuits as fc
 from fedcircuits.engines import memory, process
-from fedcircuits.engines.choice import SealedEngine, engine_of
 from fedcircuits.engines.outcome import Kept, Outcome
+from fedcircuits.estimators.engine_choice import SealedEngine, engine_of
 from fedcircuits.federation.flow import Effect, Flow, Program, Send, through
 from fedcircuits.federation.messages import fields_of
 

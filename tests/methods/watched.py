@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.engines import memory
-from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
+from fedcircuits.estimators.engine_choice import engine_of
 from fedcircuits.federation.flow import (
     Effect,
     Envelope,

@@ -88,7 +88,7 @@ def test_arrow_decimals_are_numbers():
 def test_numpy_matrix():
     array = np.array([[0.5, 1], [0.25, 0]])
     assert Table.of(array).names == ("x0", "x1")
-    assert Table.from_numpy(array, ["a", "b"]).schema["b"] == Variable("b", "boolean", (0, 1))
+    assert Table.of(array, names=["a", "b"]).schema["b"] == Variable("b", "boolean", (0, 1))
     mixed = Table.of(np.array([["a", 1.5], ["b", None]], dtype=object))
     assert [v.kind for v in mixed.schema] == ["category", "real"]
 
@@ -102,14 +102,9 @@ def test_numpy_structured():
         Table.of(np.zeros(3, [("v", "f4", (2,))]))
 
 
-def test_named_constructors():
-    frame = pd.DataFrame(COLUMNS)
-    tables = [
-        Table.from_pandas(frame, units={"age": "years"}),
-        Table.from_polars(pl.DataFrame(COLUMNS), units={"age": "years"}),
-        Table.from_arrow(pa.table(COLUMNS), units={"age": "years"}),
-    ]
-    for table in tables:
+def test_units_of_frames_of_any_library():
+    for frame in (pd.DataFrame(COLUMNS), pl.DataFrame(COLUMNS), pa.table(COLUMNS)):
+        table = Table.of(frame, units={"age": "years"})
         assert table.schema["age"].unit == "years"
         np.testing.assert_array_equal(table.values, VALUES)
 

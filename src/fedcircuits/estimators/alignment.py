@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError
+from fedcircuits.estimators.engine_choice import engine_of
 from fedcircuits.estimators.federated import TrainingState, run_programs
 from fedcircuits.federation.federation import COORDINATOR, Federation, row_ids
 from fedcircuits.federation.flow import Program

@@ -18,11 +18,11 @@ from typing import ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, get_arg
 from sklearn.exceptions import NotFittedError
 
 from fedcircuits.arguments import Choice, Declared, Instance, check_arguments
-from fedcircuits.engines.choice import Seal, engine_of
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.engines.watching import Callback, watched
 from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
 from fedcircuits.estimators import parts
+from fedcircuits.estimators.engine_choice import Seal, engine_of
 from fedcircuits.estimators.parts import ModelInParts, refuse_to_collect
 from fedcircuits.estimators.progress import Bar
 from fedcircuits.federation.described import checked_name

@@ -44,9 +44,9 @@ from fedcircuits.circuits.graph.records import (
     record_of,
     variable_of,
 )
-from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FedcircuitsError, FileError
+from fedcircuits.estimators.engine_choice import engine_of
 from fedcircuits.estimators.targets import Task
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.tokens import RowRule

@@ -10,12 +10,12 @@ from fedcircuits.arguments import COLUMN, ROWS_HELD_BACK, SEED, Declared, Whole
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
+from fedcircuits.circuits.graph.pruning import prune
 from fedcircuits.estimators.learner import Learner, hold_back, in_memory
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.spn.learn_spn import SPNSettings, learn_spn
 from fedcircuits.learning.spn.notes import notes_of, notes_of_ties
-from fedcircuits.learning.spn.pruning import prune
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
@@ -124,7 +124,7 @@ class LearnSPN(Learner):
             self.least_count,
         )  # fmt: skip
         context = self.__dict__.get("_context")
-        target = None if self._predicted is None else schema.index(self._predicted)
+        target = None if self.target_ is None else schema.index(self.target_)
         evidence: list[Array] = []
         members = [
             learn_spn(

@@ -12,9 +12,9 @@ import numpy as np
 from fedcircuits.arguments import COLUMN, SEED, Declared, Real, Whole, is_whole
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.engines.choice import SEAL, Seal
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators.circuit_model import CircuitModel
+from fedcircuits.estimators.engine_choice import SEAL, Seal
 from fedcircuits.estimators.federated import FederatedEstimator, FederatedRun, TrainingState
 from fedcircuits.estimators.forest_holders import Holders
 from fedcircuits.estimators.model import Given, Model

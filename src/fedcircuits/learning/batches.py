@@ -159,7 +159,7 @@ class ParquetRows:
         groups = np.arange(self.file.num_row_groups)
         for group in groups if rng is None else rng.permutation(groups):
             for part in self._parts(int(group), list(self.schema.names)):
-                values = Table.from_arrow(part, schema=self.schema).values
+                values = Table.of(part, schema=self.schema).values
                 kept = np.isfinite(values).any(axis=1)
                 if kept.any():
                     yield values if kept.all() else values[kept]
@@ -179,7 +179,7 @@ class ParquetRows:
         parts = (p for g in range(self.file.num_row_groups) for p in self._parts(g))
         sample = pa.concat_tables([part.take(_informative_rows(part, known)) for part in parts])
         columns = [name for name in sample.column_names if name != row_id]
-        return Table.from_arrow(sample.select(columns), kinds=kinds, categories=categories).schema
+        return Table.of(sample.select(columns), kinds=kinds, categories=categories).schema
 
 
 def _informative_rows(part: pa.Table, known: set[str]) -> npt.NDArray[np.int64]:

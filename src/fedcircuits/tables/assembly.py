@@ -229,20 +229,6 @@ def _whole(series: pd.Series) -> bool:
     return bool(((series % 1 == 0) & (series.abs() < 2**53)).all())
 
 
-def picked(index: Sequence[int] | NDArray[np.generic], rows: int) -> NDArray[np.generic]:
-    """A validated index or mask of rows."""
-    where = np.asarray(index)
-    if where.size == 0 and where.dtype.kind != "b":
-        return np.zeros(0, dtype=np.intp)
-    if where.ndim != 1 or where.dtype.kind not in "biu":
-        raise TableError(f"rows: expected row numbers or a mask, got {index!r}")
-    if where.dtype.kind == "b" and len(where) != rows:
-        raise TableError(f"rows: expected a mask of {rows} rows, got {len(where)}")
-    if where.dtype.kind != "b" and not (-rows <= where.min() and where.max() < rows):
-        raise TableError(f"rows: expected numbers below {rows}, got {where.min()} … {where.max()}")
-    return where
-
-
 def positional(array: NDArray[np.generic], schema: Schema) -> Sequence[str] | None:
     """The names of the columns of a plain array that is read by a schema."""
     if array.dtype.names is not None or array.ndim != 2:
@@ -253,24 +239,6 @@ def positional(array: NDArray[np.generic], schema: Schema) -> Sequence[str] | No
             f"{array.shape[1]}; pass names=[…] to say which they are"
         )
     return schema.names
-
-
-def check_numbers(schema: Schema, values: Floats) -> None:
-    """TableError for values (rows, variables) that do not fit the schema."""
-    low = np.array([-np.inf if v.kind == "real" else 0.0 for v in schema])
-    high = np.array([v.levels - 1.0 if v.levels else np.inf for v in schema])
-    whole = np.array([v.discrete for v in schema], dtype=bool)
-    wrong = (values < low) | (values > high) | np.isinf(values)
-    wrong |= whole & (np.rint(values) != values) & ~np.isnan(values)
-    if wrong.any():
-        row, i = np.argwhere(wrong)[0]
-        variable = schema.variables[i]
-        wanted = f"a code below {variable.size}" if variable.size else f"a finite {variable.kind}"
-        wanted += "" if variable.most is None else f" up to {variable.most}"
-        raise TableError(
-            f"variable {variable.name!r}: expected {wanted}, got {values[row, i]:g} in row {row} "
-            "(rows count from 0); Table.of takes values that are not codes yet"
-        )
 
 
 def _matrix(columns: Columns, width: int) -> Floats:

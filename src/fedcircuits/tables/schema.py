@@ -15,7 +15,10 @@ from datetime import datetime, timedelta
 from reprlib import repr as shortened
 from typing import Literal, get_args
 
-from fedcircuits.errors import QueryError, StructureError
+import numpy as np
+import numpy.typing as npt
+
+from fedcircuits.errors import QueryError, StructureError, TableError
 from fedcircuits.tables.dates import day_of, hour_of
 from fedcircuits.tables.habits import ReadingHabits
 from fedcircuits.tables.truths import truth_of
@@ -300,6 +303,24 @@ class Schema:
 
     def select(self, names: Iterable[str]) -> Schema:
         return Schema(tuple(self[n] for n in names))
+
+    def check_values(self, values: npt.NDArray[np.float64]) -> None:
+        """TableError for values (rows, variables) that do not fit."""
+        low = np.array([-np.inf if v.kind == "real" else 0.0 for v in self])
+        high = np.array([v.levels - 1.0 if v.levels else np.inf for v in self])
+        whole = np.array([v.discrete for v in self], dtype=bool)
+        wrong = (values < low) | (values > high) | np.isinf(values)
+        wrong |= whole & (np.rint(values) != values) & ~np.isnan(values)
+        if wrong.any():
+            row, i = np.argwhere(wrong)[0]
+            variable = self.variables[i]
+            wanted = f"a finite {variable.kind}"
+            wanted = f"a code below {variable.size}" if variable.size else wanted
+            wanted += "" if variable.most is None else f" up to {variable.most}"
+            raise TableError(
+                f"variable {variable.name!r}: expected {wanted}, got {values[row, i]:g} in row "
+                f"{row} (rows count from 0); Table.of takes values that are not codes yet"
+            )
 
     def to_json(self) -> list[dict[str, object]]:
         return [_to_row(v) for v in self.variables]

@@ -128,7 +128,7 @@ class StoredTable(Table):
         names = list(self.schema.names)
         for batch in self._file().iter_batches(PIECE, row_groups=numbers, columns=names):
             part = pa.Table.from_batches([batch])
-            yield Table.from_arrow(part, schema=self.schema, unseen="error").values
+            yield Table.of(part, schema=self.schema, unseen="error").values
 
     def _counts(self) -> list[int]:
         about = self._file().metadata

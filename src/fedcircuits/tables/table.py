@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -50,10 +50,6 @@ from fedcircuits.tables.reading import (
 )
 from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.series import NO_SERIES, Series
-
-if TYPE_CHECKING:
-    import polars
-    import pyarrow
 
 _MOST_SHOWN = 12
 
@@ -93,7 +89,7 @@ class Table:
             )
         if self.row_ids is not None and self.row_ids.shape != shape[:1]:
             raise TableError(f"expected {shape[0]} row ids, got the shape {self.row_ids.shape}")
-        assembly.check_numbers(self.schema, self.values)
+        self.schema.check_values(self.values)
         checked = series_columns.checked(self.series, shape[0], self.schema) if self.series else {}
         object.__setattr__(self, "series", checked)
 
@@ -158,29 +154,6 @@ class Table:
         inferred, values, readings, habits = assembly.inferred(columns, *stated, rule)
         readings = (*readings, *(ColumnReading(n, LEFT_OUT) for n in dict.fromkeys(drop)))
         return cls(inferred, values, ids, series, readings, habits)
-
-    @classmethod
-    def from_pandas(cls, frame: pd.DataFrame, **options: Unpack[TableOptions]) -> Table:
-        return cls.of(frame, **options)
-
-    @classmethod
-    def from_polars(
-        cls, frame: polars.DataFrame | polars.LazyFrame, **options: Unpack[TableOptions]
-    ) -> Table:
-        return cls.of(frame, **options)
-
-    @classmethod
-    def from_arrow(cls, table: pyarrow.Table, **options: Unpack[TableOptions]) -> Table:
-        return cls.of(table, **options)
-
-    @classmethod
-    def from_numpy(
-        cls,
-        array: NDArray[np.generic],
-        names: Sequence[str] | None = None,
-        **options: Unpack[TableOptions],
-    ) -> Table:
-        return cls.of(array, names=names, **options)
 
     @classmethod
     def from_series(
@@ -328,7 +301,7 @@ class Table:
 
     def rows(self, index: NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | slice) -> Table:
         """The rows of an index, a slice or a mask."""
-        where = index if isinstance(index, slice) else assembly.picked(index, len(self))
+        where = index if isinstance(index, slice) else _picked(index, len(self))
         ids = None if self.row_ids is None else self.row_ids[where]
         series = {name: array[where] for name, array in self.series.items()}
         return Table(self.schema, self.values[where], ids, series, self.readings)
@@ -371,6 +344,20 @@ class Table:
         columns = columns_of(self._frame())
         others = (n for n in (*self.names, *self.series) if n != name)
         return replace(self.select(others), row_ids=assembly.row_ids(columns, name))
+
+
+def _picked(index: Sequence[int] | NDArray[np.generic], rows: int) -> NDArray[np.generic]:
+    """A validated index or mask of rows."""
+    where = np.asarray(index)
+    if where.size == 0 and where.dtype.kind != "b":
+        return np.zeros(0, dtype=np.intp)
+    if where.ndim != 1 or where.dtype.kind not in "biu":
+        raise TableError(f"rows: expected row numbers or a mask, got {index!r}")
+    if where.dtype.kind == "b" and len(where) != rows:
+        raise TableError(f"rows: expected a mask of {rows} rows, got {len(where)}")
+    if where.dtype.kind != "b" and not (-rows <= where.min() and where.max() < rows):
+        raise TableError(f"rows: expected numbers below {rows}, got {where.min()} … {where.max()}")
+    return where
 
 
 def _check_options(schema: Schema | None, stated: bool, unseen: str) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.ray import Needs, RayEngine, cluster
 from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
+from fedcircuits.estimators.engine_choice import engine_of
 from fedcircuits.federation.flow import Program
 from fedcircuits.testing import check_engine, trials
 from tests.engines import flows

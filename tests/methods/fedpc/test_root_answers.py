@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.engines.choice import engine_of
 from fedcircuits.errors import FederationError, QueryError
+from fedcircuits.estimators.engine_choice import engine_of
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import View

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fedcircuits import Circuit, CircuitModel, Leaf, Parameters, Product, Schema, Sum
+from fedcircuits.circuits.graph.pruning import prune
 from fedcircuits.circuits.graph.structures import random_binary
 from fedcircuits.learning.spn.learn_spn import SPNSettings, learn_spn
-from fedcircuits.learning.spn.pruning import prune
 from fedcircuits.learning.starts import clusters, start_from
 
 
