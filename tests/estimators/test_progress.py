@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fedcircuits.estimators import progress as bars
 from fedcircuits.estimators.learner import Learner, progress
+from fedcircuits.estimators.progress import Bar
 from fedcircuits.learning.batches import Source
 from fedcircuits.tables.schema import Schema
 
@@ -42,7 +42,6 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
     """What a fit shows on a terminal where bars wait for so many seconds."""
 
     def fit(tells: bool, quiet: float) -> str:
-        monkeypatch.setattr(bars, "QUIET", quiet)
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setenv("COLUMNS", "120")
         ours, theirs = pty.openpty()
@@ -50,7 +49,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
             found = reader.submit(everything, ours)
             with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as changed:
                 changed.setattr(sys, "stderr", terminal)
-                learn(tells)
+                with Bar("Slow", quiet):
+                    learn(tells)
             return found.result()
 
     return fit
@@ -85,8 +85,8 @@ def test_quick_learning_shows_nothing(shown: Shown) -> None:
 
 @pytest.mark.parametrize("tells", [True, False])
 def test_nothing_is_shown_without_a_terminal(
-    tells: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tells: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bars, "QUIET", 0.1)
-    learn(tells)
+    with Bar("Slow", 0.1):
+        learn(tells)
     assert capfd.readouterr() == ("", "")

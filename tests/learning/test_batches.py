@@ -14,7 +14,6 @@ import torch
 
 import fedcircuits as fc
 from fedcircuits.errors import TableError
-from fedcircuits.learning import batches
 from fedcircuits.learning.batches import InMemory, ParquetRows
 
 
@@ -101,12 +100,12 @@ LATE = pd.DataFrame(
 
 
 @pytest.mark.parametrize("group", [1, 10, 30, 100])
-def test_late_rows_tell_kinds_and_categories(
-    tmp_path: Path, group: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batches, "FIRST", 1)
+def test_late_rows_tell_kinds_and_categories(tmp_path: Path, group: int) -> None:
+    class FirstAlone(ParquetRows):
+        first = 1
+
     path = saved(LATE, tmp_path / "late.parquet", group)
-    assert ParquetRows(path).schema == fc.Table.of(LATE).schema
+    assert FirstAlone(path).schema == fc.Table.of(LATE).schema
 
 
 def test_identifiers_are_refused_unless_they_are_meant(tmp_path: Path) -> None:
@@ -139,7 +138,11 @@ def test_files_without_rows(tmp_path: Path) -> None:
 
 def peak(path: Path) -> int:
     """Bytes held at most while the file was gone through, with all else that the process does."""
-    source = ParquetRows(path)
+
+    class InSmallPieces(ParquetRows):
+        piece = 1_000
+
+    source = InSmallPieces(path)
     gc.collect()
     tracemalloc.start()
     for _ in source.batches(100, np.random.default_rng(0)):
@@ -150,9 +153,6 @@ def peak(path: Path) -> int:
 
 
 @pytest.mark.parametrize("group", [1_000, 100_000], ids=["many groups", "one group"])
-def test_memory_does_not_grow_with_the_rows(
-    tmp_path: Path, group: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batches, "PIECE", 1_000)
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path, group: int) -> None:
     frame = mixed(100_000)
     assert peak(saved(frame, tmp_path / "rows.parquet", group)) < 8 * frame.size / 4

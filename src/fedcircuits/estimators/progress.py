@@ -25,9 +25,10 @@ QUIET = 2.0  # seconds before anything is shown
 
 
 class Bar:
-    """``with Bar("LearnSPN"): …``; within it, ``current()`` is this bar."""
+    """``with Bar("LearnSPN"): …``; within it, ``current()`` is this bar. It is shown after so many
+    seconds."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, quiet: float = QUIET) -> None:
         self.title = title
         self.text, self.done, self.total = "learning", 0, 0
         self.left: float | None = None  # seconds
@@ -37,7 +38,7 @@ class Bar:
         around = current()
         self._outer: Bar = self if around is None else around._outer
         here = around is None and parent_process() is None
-        self._timer = Timer(QUIET, self._show) if here and sys.stderr.isatty() else None
+        self._timer = Timer(quiet, self._show) if here and sys.stderr.isatty() else None
         self._token: Token[Bar | None] | None = None
 
     @property

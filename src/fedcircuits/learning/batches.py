@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,9 @@ class ParquetRows:
     as it is, other learners read it whole: ``model.fit(fc.ParquetRows("large.parquet"))``.
     """
 
+    piece: ClassVar[int] = PIECE
+    first: ClassVar[int] = FIRST
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -165,7 +168,7 @@ class ParquetRows:
                     yield values if kept.all() else values[kept]
 
     def _parts(self, group: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        pieces = self.file.iter_batches(PIECE, row_groups=[group], columns=columns)
+        pieces = self.file.iter_batches(self.piece, row_groups=[group], columns=columns)
         return (pa.Table.from_batches([part]) for part in pieces)
 
     def _inferred(
@@ -177,14 +180,16 @@ class ParquetRows:
         """From these rows, which determine the columns as all rows would."""
         known = {*kinds, *categories}
         parts = (p for g in range(self.file.num_row_groups) for p in self._parts(g))
-        sample = pa.concat_tables([part.take(_informative_rows(part, known)) for part in parts])
+        sample = pa.concat_tables(
+            [part.take(_informative_rows(part, known, self.first)) for part in parts]
+        )
         columns = [name for name in sample.column_names if name != row_id]
         return Table.of(sample.select(columns), kinds=kinds, categories=categories).schema
 
 
-def _informative_rows(part: pa.Table, known: set[str]) -> npt.NDArray[np.int64]:
+def _informative_rows(part: pa.Table, known: set[str], first: int) -> npt.NDArray[np.int64]:
     """Rows with the extremes, gaps, fractions and texts of every column, and the first few."""
-    rows = [np.arange(min(len(part), FIRST))]
+    rows = [np.arange(min(len(part), first))]
     for name, column in zip(part.column_names, part.columns, strict=True):
         rows.append(np.flatnonzero(column.is_null().to_numpy())[:1])
         rows.append(np.flatnonzero(column.is_valid().to_numpy())[:1])
@@ -194,8 +199,8 @@ def _informative_rows(part: pa.Table, known: set[str]) -> npt.NDArray[np.int64]:
             rows.append(np.flatnonzero(numbers % 1 > 0)[:1])
         elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             codes = column.combine_chunks().dictionary_encode().indices.to_numpy(False)
-            first = np.sort(np.unique(codes, return_index=True)[1])
-            rows.append(first if name in known else first[: MOST_LEVELS + 2])
+            new = np.sort(np.unique(codes, return_index=True)[1])
+            rows.append(new if name in known else new[: MOST_LEVELS + 2])
     return np.unique(np.concatenate(rows)).astype(np.int64)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcircuits.circuits.leaves  # noqa: F401
-from fedcircuits.circuits import evaluation
+from fedcircuits.circuits.evaluation.layout import Limits
 from fedcircuits.circuits.evaluation.leaves import LeafCounts
 from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
@@ -113,18 +113,13 @@ def test_single_precision_learns_in_single_precision(compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("structure", ["random", "mixture", "random_binary", "poon_domingos"])
-def test_chunks_and_sparse_operands_change_nothing(
-    structure: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_and_sparse_operands_change_nothing(structure: str) -> None:
     """What large circuits need: a few folds at a time, no coefficient matrix written out."""
     circuit, parameters = model_of(structure, schema_of(("real", "boolean", "real", "category")), 8)
     x = tensor(random_rows(circuit.schema, np.random.default_rng(0), 70, 0.3))
     results = []
-    for small in (False, True):
-        if small:
-            monkeypatch.setattr(evaluation.layout, "CACHE", 1)
-            monkeypatch.setattr(evaluation.leaves, "DENSE", 0)
-        program = CircuitProgram(circuit)
+    for limits in (Limits(), Limits(dense=0, cache=1)):
+        program = CircuitProgram(circuit, limits=limits)
         program.compiled = False
         packed = program.pack(parameters)
         learned = program.unpack(program.maximise(program.counts(x, packed), packed))

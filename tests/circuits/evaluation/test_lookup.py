@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedcircuits.circuits.evaluation import layout
 from fedcircuits.circuits.evaluation.gradient import Differentiable
+from fedcircuits.circuits.evaluation.layout import Limits
 from fedcircuits.circuits.evaluation.lookup import LookupStep
 from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
@@ -100,7 +100,7 @@ def test_events_draws_and_completions() -> None:
     assert reached[0] == pytest.approx(np.exp(explained.log_value[0]))
 
 
-def test_lookups_and_one_hot_products_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookups_and_one_hot_products_agree() -> None:
     """Log-values, expected statistics and M-step, with weights and gaps, of both ways."""
     model = tree_model(seed=2)
     rng = np.random.default_rng(3)
@@ -109,8 +109,7 @@ def test_lookups_and_one_hot_products_agree(monkeypatch: pytest.MonkeyPatch) -> 
     weight = torch.from_numpy(rng.uniform(0.2, 2.0, len(x)))
     results = []
     for least in (LEVELS, LEVELS + 1):
-        monkeypatch.setattr(layout, "MANY_LEVELS", least)
-        program = CircuitProgram(model[0])
+        program = CircuitProgram(model[0], limits=Limits(levels=least))
         packed = program.pack(model[1])
         counts = program.counts(torch.from_numpy(x), packed, weight)
         new = program.maximise(counts, packed)

@@ -13,12 +13,12 @@ a flow: methods/private_forest.)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation.layout import chunks
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, log_of
 
 
@@ -30,6 +30,8 @@ class Children(Protocol):
     inputs: int
 
     def rows_in(self, matrix: Tensor) -> Tensor: ...
+
+    def chunks(self, folds: int, size: int) -> Iterator[tuple[int, int]]: ...
 
     def log_children(self, values: Tensor, a: int, b: int) -> Tensor: ...
 
@@ -49,7 +51,7 @@ class LogSpace(Arithmetic):
 
     def mix(self, step: Children, weight: Tensor, values: Tensor) -> None:
         out = step.rows_in(values)
-        for a, b in chunks(step.folds, values.shape[1] * step.inputs):
+        for a, b in step.chunks(step.folds, values.shape[1] * step.inputs):
             scaled, top = step.scaled_children(values, a, b)
             mixed = _mixed(weight[a:b], scaled)
             torch.add(mixed.log(), top, out=out[a:b])
@@ -63,7 +65,7 @@ class MaxProduct(Arithmetic):
 
     def mix(self, step: Children, weight: Tensor, values: Tensor) -> None:
         out = step.rows_in(values)
-        for a, b in chunks(step.folds, values.shape[1] * step.inputs * step.units):
+        for a, b in step.chunks(step.folds, values.shape[1] * step.inputs * step.units):
             below = step.log_children(values, a, b)
             torch.amax(log_of(weight[a:b])[..., None] + below[:, None], 2, out=out[a:b])
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, chunks
+from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, ValuedStep
 from fedcircuits.circuits.evaluation.pairs import FamilyPart, LeafPairs
 from fedcircuits.circuits.evaluation.statistics import Inputs, bounded
@@ -81,7 +81,7 @@ class DirectStep(ValuedStep):
         out.zero_()
         for part in p.parts:
             modes = part.log_mode().to(out) if maximum else None
-            for a, b in chunks(len(part.pairs), self.units * out.shape[2]):
+            for a, b in self.chunks(len(part.pairs), self.units * out.shape[2]):
                 x, seen = self._read(part, a, b, inputs, out.dtype)
                 log_density = part.rule.log_density(x, _tensors(part, a, b, out.dtype))
                 if seen is not None:
@@ -120,7 +120,7 @@ class DirectStep(ValuedStep):
         count = torch.zeros(len(self.pairs.slot), self.units, dtype=flow.dtype)
         sums = torch.zeros(0, *count.shape, dtype=flow.dtype)
         for part in p.parts:
-            for a, b in chunks(len(part.pairs), self.units * flow.shape[2]):
+            for a, b in self.chunks(len(part.pairs), self.units * flow.shape[2]):
                 x, seen = self._read(part, a, b, state.inputs, flow.dtype)
                 statistics = part.rule.statistics(x, _tensors(part, a, b, flow.dtype))
                 weight = flow[self.pairs.slot[part.pairs[a:b]]]

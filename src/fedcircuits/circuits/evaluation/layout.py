@@ -28,7 +28,16 @@ from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Node, Pro
 from fedcircuits.circuits.graph.family import Family, LinearFamily, TabledFamily, family
 
 Key = tuple[int | str, ...]  # level, kind, shape…
-MANY_LEVELS, MANY_UNITS = 16, 4  # from which on categories are looked up
+MANY_UNITS = 4  # from which on categories are looked up
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes from which on a program goes about it another way, with the same results."""
+
+    levels: int = 16  # from which on categories are looked up
+    dense: int = 1 << 22  # largest coefficient matrix of leaves that is written out
+    cache: int = 1 << 18  # numbers in a temporary: about a megabyte, so that it stays in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +57,8 @@ class Layout:
     rows: int
 
 
-def lay_out(circuit: Circuit) -> Layout:
-    slots = _slots(circuit)
+def lay_out(circuit: Circuit, limits: Limits) -> Layout:
+    slots = _slots(circuit, limits)
     groups: dict[Key, list[Slot]] = defaultdict(list)
     level: dict[str, int] = {}
     for slot in slots.values():
@@ -70,28 +79,29 @@ def lay_out(circuit: Circuit) -> Layout:
 # ---------------------------------------------------------------------- slots
 
 
-def _slots(circuit: Circuit) -> dict[str, Slot]:
+def _slots(circuit: Circuit, limits: Limits) -> dict[str, Slot]:
     """Every slot the root needs, children before parents."""
     readers: dict[str, list[Node]] = defaultdict(list)
     for node in circuit.nodes:
         for child in node.children:
             readers[child].append(node)
-    melting = {n.name for n in circuit.nodes if _melts(n, circuit, readers[n.name])}
+    melting = {n.name for n in circuit.nodes if _melts(n, circuit, readers[n.name], limits)}
     made: dict[str, Slot] = {}
     for node in circuit.nodes:
         if node.name not in melting:
-            made.update((s.name, s) for s in _slots_of(node, circuit, melting))
+            made.update((s.name, s) for s in _slots_of(node, circuit, melting, limits))
     return _needed(made, circuit.root.name)
 
 
-def _melts(node: Node, circuit: Circuit, readers: list[Node]) -> bool:
+def _melts(node: Node, circuit: Circuit, readers: list[Node], limits: Limits) -> bool:
     """Whether a node is evaluated inside its reader rather than in rows of its own."""
     if isinstance(node, Leaf) and node.family == CIRCUIT:
         return False
     if isinstance(node, Leaf):
         [reader] = readers if len(readers) == 1 else [None]
-        linear = isinstance(family(node.family), LinearFamily) and not looked_up(node, circuit)
-        return linear and isinstance(reader, Product) and not reader.outer
+        linear = isinstance(family(node.family), LinearFamily)
+        melts = linear and isinstance(reader, Product) and not reader.outer
+        return melts and not looked_up(node, circuit, limits)
     if isinstance(node, Product) and node.outer and readers:
         return all(isinstance(r, Sum) and _sums_outer_products(r, circuit) for r in readers)
     return False
@@ -106,14 +116,14 @@ def _sums_outer_products(node: Sum, circuit: Circuit) -> bool:
     return len(shapes) == 1 and None not in shapes
 
 
-def _slots_of(node: Node, circuit: Circuit, melting: set[str]) -> Iterator[Slot]:
+def _slots_of(node: Node, circuit: Circuit, melting: set[str], limits: Limits) -> Iterator[Slot]:
     name, units = node.name, circuit.units[node.name]
     if isinstance(node, Leaf) and node.family == CIRCUIT:
         yield Slot(name, "given", units, leaves=(node,))
     elif isinstance(node, Leaf):
         rule = family(node.family)
         linear = "linear" if isinstance(rule, LinearFamily) else "direct"
-        linear = "lookup" if looked_up(node, circuit) else linear
+        linear = "lookup" if looked_up(node, circuit, limits) else linear
         yield Slot(name, linear if isinstance(rule, Family) else "joint", units, leaves=(node,))
     elif isinstance(node, Product) and node.outer:
         yield Slot(name, "outer", units, node.children)
@@ -181,10 +191,10 @@ def _shape(slot: Slot, circuit: Circuit, slots: dict[str, Slot]) -> tuple[int | 
     return slot.kind, slot.units, units[0], units[-1], len(units) // 2
 
 
-def looked_up(leaf: Leaf, circuit: Circuit) -> bool:
+def looked_up(leaf: Leaf, circuit: Circuit, limits: Limits) -> bool:
     """Whether a leaf is a table to look up, rather than a product with one-hot statistics."""
     levels = circuit.schema[leaf.scope[0]].levels
-    if leaf.family == CIRCUIT or levels < MANY_LEVELS or leaf.units < MANY_UNITS:
+    if leaf.family == CIRCUIT or levels < limits.levels or leaf.units < MANY_UNITS:
         return False
     return isinstance(family(leaf.family), TabledFamily)
 
@@ -227,9 +237,6 @@ def _reading_order(key: Key, members: list[Slot]) -> Iterator[str]:
 # Row numbers of the value matrix. Consecutive rows are read as a view, others are gathered.
 
 
-CACHE = 1 << 18  # numbers in a temporary: about a megabyte, so that it stays in the cache
-
-
 class ValueRows:
     __slots__ = ("first", "index")
 
@@ -263,12 +270,6 @@ class ValueRows:
             gradient.index_add_(0, self.index, change)
         else:
             gradient.narrow(0, self.first, len(self.index)).add_(change)
-
-
-def chunks(folds: int, size: int) -> Iterator[tuple[int, int]]:
-    """Spans of folds whose temporaries, ``size`` numbers a fold, stay in the cache."""
-    step = max(1, CACHE // max(1, size))
-    return ((a, min(folds, a + step)) for a in range(0, folds, step))
 
 
 # ---------------------------------------------------------------------- parallel

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, chunks, linear_size
+from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, linear_size
 from fedcircuits.circuits.evaluation.pairs import FamilyPart, LeafPairs
 from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
 from fedcircuits.circuits.evaluation.step import (
@@ -33,7 +33,6 @@ from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import ParameterError
 
 LOST = 1e15  # terms of a log density that leave no digit of the sum
-DENSE = 1 << 22  # largest coefficient matrix that is written out
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +233,7 @@ class LinearStep(ValuedStep):
         if self.block[0]:
             width = len(rows) // self.folds
             weights = coefficients.view(self.folds, width, self.units).transpose(1, 2)
-            for a, b in chunks(self.folds, width * shaped.shape[2]):
+            for a, b in self.chunks(self.folds, width * shaped.shape[2]):
                 read = inputs.matrix.index_select(0, rows[a * width : b * width])
                 torch.bmm(weights[a:b], read.view(b - a, width, -1), out=shaped[a:b])
         else:
@@ -274,14 +273,14 @@ class LinearStep(ValuedStep):
     def _flat(
         self, rows: Tensor, owner: Tensor, coefficients: Tensor, matrix: Tensor, out: Tensor
     ) -> None:
-        if self.folds * self.units * len(matrix) <= DENSE:
+        if self.folds * self.units * len(matrix) <= self.limits.dense:
             dense = torch.zeros(self.folds, len(matrix), self.units, dtype=out.dtype)
             dense.index_put_((owner, rows), coefficients, accumulate=True)
             wide = dense.transpose(1, 2).reshape(-1, len(matrix))
             torch.mm(wide, matrix, out=out.view(len(wide), -1))
             return
         out.zero_()
-        for a, b in chunks(len(rows), self.units * out.shape[2]):
+        for a, b in self.chunks(len(rows), self.units * out.shape[2]):
             terms = coefficients[a:b, :, None] * matrix.index_select(0, rows[a:b])[:, None]
             out.index_add_(0, owner[a:b], terms)
 
@@ -303,11 +302,11 @@ class LinearStep(ValuedStep):
         pulled = torch.empty(len(rows), self.units, dtype=flow.dtype)
         if width:
             shaped = pulled.view(self.folds, width, self.units)
-            for a, b in chunks(self.folds, width * flow.shape[2]):
+            for a, b in self.chunks(self.folds, width * flow.shape[2]):
                 read = matrix.index_select(0, rows[a * width : b * width]).view(b - a, width, -1)
                 torch.bmm(read, flow[a:b].transpose(1, 2), out=shaped[a:b])
             return pulled
-        for a, b in chunks(len(rows), self.units * flow.shape[2]):
+        for a, b in self.chunks(len(rows), self.units * flow.shape[2]):
             read = matrix.index_select(0, rows[a:b])[:, :, None]  # (entries, batch, 1)
             pulled[a:b] = torch.bmm(flow.index_select(0, owner[a:b]), read)[:, :, 0]
         return pulled

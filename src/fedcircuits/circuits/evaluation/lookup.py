@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedcircuits.circuits.evaluation import scaled_kernel as kernel
 from fedcircuits.circuits.evaluation.devices import CPU
-from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, chunks
+from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep
 from fedcircuits.circuits.evaluation.pairs import FamilyPart, LeafPairs
 from fedcircuits.circuits.evaluation.scratch import empty, zeros
@@ -120,7 +120,7 @@ class LookupStep(LeafStep[LookupValues]):
         modes = p.parts[0].log_mode().to(out) if state.arithmetic.maximises else None
         if not single:
             out.zero_()
-        for a, b in chunks(len(self.names), self.units * out.shape[2]):
+        for a, b in self.chunks(len(self.names), self.units * out.shape[2]):
             places, seen, strange = self._places(state.inputs, a, b)
             read = flat.index_select(0, places.flatten())
             if not p.logarithmic:
@@ -143,7 +143,7 @@ class LookupStep(LeafStep[LookupValues]):
         sums = zeros((len(self.names) * self.levels, self.units), flow)
         count = flow.new_empty(len(self.names), self.units)
         single = len(self.pairs.slot) == self.folds
-        for a, b in chunks(len(self.names), self.units * flow.shape[2]):
+        for a, b in self.chunks(len(self.names), self.units * flow.shape[2]):
             places, seen, _ = self._places(state.inputs, a, b)
             weight = flow[a:b] if single else flow[self.pairs.slot[a:b]]
             weight = weight if seen is None else weight * seen[:, None]
@@ -165,7 +165,7 @@ class LookupStep(LeafStep[LookupValues]):
             arrays = (t.numpy() for t in (counts.sums, added, p.linear, table))
             _check_counts(float(kernel.frequencies(*arrays)), p)
         else:
-            for a, b in chunks(len(table), self.levels * self.units):
+            for a, b in self.chunks(len(table), self.levels * self.units):
                 table[a:b] = _frequencies(counts.sums[a:b] + added[a:b, :, None], p, a, b)
         return LookupValues(table, False, p.rule, p.leaves)
 

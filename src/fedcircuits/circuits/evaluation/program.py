@@ -33,7 +33,7 @@ from fedcircuits.circuits.evaluation.direct import (
 )
 from fedcircuits.circuits.evaluation.flat import Flat
 from fedcircuits.circuits.evaluation.forests import Forests, Tables
-from fedcircuits.circuits.evaluation.layout import Key, Slot, in_threads, lay_out
+from fedcircuits.circuits.evaluation.layout import Key, Limits, Slot, in_threads, lay_out
 from fedcircuits.circuits.evaluation.leaves import LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
 from fedcircuits.circuits.evaluation.products import OuterStep, ProductStep
@@ -81,15 +81,20 @@ class CircuitProgram:
     steps: tuple[Step[Any, Any], ...]
 
     def __init__(
-        self, circuit: Circuit, dtype: torch.dtype = torch.float64, device: torch.device = CPU
+        self,
+        circuit: Circuit,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device = CPU,
+        limits: Limits = Step.limits,
     ) -> None:
         if not circuit.is_density:
             raise QueryError("a circuit with fuse nodes is no density: evaluate its fuse node")
         self.circuit, self.dtype, self.device = circuit, dtype, device
-        self.layout = lay_out(circuit)
+        self.layout = lay_out(circuit, limits)
         with here(device):
-            self.columns = Columns.of(circuit)
-            self.steps = tuple(self._step(key, slots) for key, slots in self.layout.groups)
+            self.columns = Columns.of(circuit, limits)
+            groups = self.layout.groups
+            self.steps = tuple(self._step(key, slots).within(limits) for key, slots in groups)
         self.root = self.layout.row[circuit.root.name]
         self.compiled = device == CPU and flat.suits(self)
         self.forests = Forests.of(circuit)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation.layout import looked_up
+from fedcircuits.circuits.evaluation.layout import Limits, looked_up
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.graph.family import Array, LinearFamily, family
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -52,11 +52,11 @@ class Columns:
     variables: int
 
     @classmethod
-    def of(cls, circuit: Circuit) -> Columns:
+    def of(cls, circuit: Circuit, limits: Limits) -> Columns:
         schema = circuit.schema
         columns: dict[tuple[str, int], dict[int, None]] = {}
         for leaf in circuit.leaves():
-            if leaf.family == CIRCUIT or looked_up(leaf, circuit):
+            if leaf.family == CIRCUIT or looked_up(leaf, circuit, limits):
                 continue
             if isinstance(family(leaf.family), LinearFamily):
                 key = (leaf.family, schema[leaf.scope[0]].levels)

@@ -7,15 +7,16 @@ the log-likelihood by weights, or the additive statistics of leaves.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, Arithmetic
+from fedcircuits.circuits.evaluation.layout import Limits
 from fedcircuits.circuits.evaluation.statistics import Frame, Inputs
 from fedcircuits.circuits.graph.family import AnyFamily, Array, Arrays, Family, Region
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -66,6 +67,17 @@ class Step(ABC, Generic[P, D]):
     folds: int
     units: int
     start: int  # first row of the value matrix that it writes
+    limits = Limits()
+
+    def within(self, limits: Limits) -> Self:
+        """The same step under other limits."""
+        vars(self)["limits"] = limits
+        return self
+
+    def chunks(self, folds: int, size: int) -> Iterator[tuple[int, int]]:
+        """Spans of folds whose temporaries, ``size`` numbers a fold, stay in the cache."""
+        step = max(1, self.limits.cache // max(1, size))
+        return ((a, min(folds, a + step)) for a in range(0, folds, step))
 
     def rows_in(self, matrix: Tensor) -> Tensor:
         """This step's rows (folds, units, batch) of a matrix (rows, batch)."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.arithmetic import tiny
-from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, ValueRows, chunks
+from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, ValueRows
 from fedcircuits.circuits.evaluation.step import BatchState, Descent, Frames, Rules, Step
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays, log_of
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
@@ -61,7 +61,7 @@ class _AnySum(Step[Tensor, Tensor]):
     def downward(self, p: Tensor, state: BatchState, gradient: Tensor) -> Tensor:
         values, out, flow = state.values, self.rows_in(state.values), self.rows_in(gradient)
         shares = torch.empty_like(p)
-        for a, b in chunks(self.folds, 2 * values.shape[1] * self.inputs):
+        for a, b in self.chunks(self.folds, 2 * values.shape[1] * self.inputs):
             scaled, top = self.scaled_children(values, a, b)
             gap = top - out[a:b]
             if float(gap.max()) > FAR:
