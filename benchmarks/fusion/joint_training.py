@@ -31,13 +31,13 @@ from fedcircuits.engines import memory
 from fedcircuits.errors import ParameterError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program, gather, receive, send
-from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.messages import (
     AnyNumbers,
     Booleans,
     Count,
     FiniteMatrix,
     IntegerVector,
+    Ledger,
     Message,
     require_shape,
 )

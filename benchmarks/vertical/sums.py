@@ -17,7 +17,7 @@ from benchmarks.vertical.sets import COMPONENTS, DENSE, PARTIES, SPARSE, geometr
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.messages import Ledger
 from fedcircuits.federation.sums.collectives import Summation
 
 FEW, MANY = 100, 150_000  # rows

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fedcircuits.estimators.vertical_kmeans import VerticalKMeans
     from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
     from fedcircuits.federation.federation import Federation, Party
-    from fedcircuits.federation.ledger import Ledger
+    from fedcircuits.federation.messages import Ledger
     from fedcircuits.federation.split import dirichlet, split
     from fedcircuits.federation.sums.summations import Chebyshev, Hub, Metropolis, Tree
     from fedcircuits.federation.sums.topology import Topology
@@ -164,7 +164,7 @@ _NAMES = {
     "estimators.vertical_kmeans": "VerticalKMeans",
     "estimators.vertical_mixture": "VerticalGaussianMixture",
     "federation.federation": "Federation Party",
-    "federation.ledger": "Ledger",
+    "federation.messages": "Ledger",
     "federation.split": "dirichlet split",
     "federation.sums.summations": "Chebyshev Hub Metropolis Tree",
     "federation.sums.topology": "Topology",

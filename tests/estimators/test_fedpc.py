@@ -16,7 +16,7 @@ import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError, PartyLostError, QueryError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.messages import Ledger
 from tests.federation.cases import FEDERATIONS, QUICK, federation, gaps, mixed_table
 from tests.methods.watched import keyed
 

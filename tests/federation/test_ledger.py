@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedcircuits.federation.ledger import Entry, Ledger
+from fedcircuits.federation.messages import Entry, Ledger
 
 
 def example() -> Ledger:

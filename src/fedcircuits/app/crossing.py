@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedcircuits.app.report import TextTable
 from fedcircuits.federation.federation import Federation
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.messages import Ledger
 
 MOST_PARTIES = 8  # that get a column of their own
 MOST_NAMES = 4  # names of variables or parties in a cell

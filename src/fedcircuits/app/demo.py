@@ -25,7 +25,7 @@ from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.mixture import MixtureOfProducts
 from fedcircuits.estimators.model import Model
 from fedcircuits.federation.federation import COORDINATOR, Federation
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.messages import Ledger
 from fedcircuits.federation.split import Skew, split
 from fedcircuits.pictures.drawing import Drawing, beside, figure_of
 from fedcircuits.pictures.federation import bytes_drawing, federated_drawing

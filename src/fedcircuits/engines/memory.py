@@ -29,7 +29,7 @@ from fedcircuits.engines.outcome import (
 )
 from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.flow import Batch, Compute, Effect, Flow, Program, Recv, Send, Tell
-from fedcircuits.federation.ledger import Entry
+from fedcircuits.federation.messages import Entry
 
 T = TypeVar("T")
 Mail = dict[tuple[str, str, str], deque[bytes]]  # by sender, receiver and tag

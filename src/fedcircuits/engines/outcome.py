@@ -21,7 +21,7 @@ from fedcircuits.deferred import torch
 from fedcircuits.engines.watching import Watch, current_watch
 from fedcircuits.errors import FedcircuitsError, MessageError, PartyLostError, ProtocolError
 from fedcircuits.federation.flow import Program, Recv, Send, Tell
-from fedcircuits.federation.ledger import Entry, Ledger
+from fedcircuits.federation.messages import Entry, Ledger
 
 T = TypeVar("T")
 LOG = logging.getLogger("fedcircuits.party")

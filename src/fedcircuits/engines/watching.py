@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Recv, Tell
-from fedcircuits.federation.ledger import Entry
+from fedcircuits.federation.messages import Entry
 
 LOG = logging.getLogger("fedcircuits.training")
 Kind: TypeAlias = Literal["begin", "step", "wait", "message", "round", "lost", "done", "end"]

@@ -19,8 +19,7 @@ from fedcircuits.estimators.federated import FederatedEstimator, ask
 from fedcircuits.estimators.model import Given, Model
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.messages import require
+from fedcircuits.federation.messages import Ledger, require
 from fedcircuits.federation.placement import Answers, Joint, Placement, View, leaves_at
 from fedcircuits.federation.recipes import Held, fresh_key, own_key
 from fedcircuits.methods.fedpc import query, root_answers

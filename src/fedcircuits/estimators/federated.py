@@ -28,7 +28,7 @@ from fedcircuits.estimators.progress import Bar
 from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.messages import Ledger
 from fedcircuits.federation.recipes import (
     Fill,
     Held,

@@ -26,7 +26,7 @@ from fedcircuits.errors import QueryError
 from fedcircuits.estimators.federated import ask
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.messages import Ledger
 from fedcircuits.federation.recipes import Held, Once, own_key
 from fedcircuits.methods.private_forest import query
 from fedcircuits.methods.private_forest.masks import MaskStore, prepare

@@ -48,7 +48,7 @@ from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.estimators.engine_choice import engine_of
 from fedcircuits.estimators.targets import Task
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.messages import Ledger
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.encoders import NetworkEncoder
 from fedcircuits.learning.encoders.files import AnyStoredEncoder, stored, suits

@@ -14,8 +14,8 @@ from fedcircuits.circuits.graph.pruning import prune
 from fedcircuits.estimators.learner import Learner, hold_back, in_memory
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import EMSchedule
+from fedcircuits.learning.spn.dependence import notes_of, notes_of_ties
 from fedcircuits.learning.spn.learn_spn import SPNSettings, learn_spn
-from fedcircuits.learning.spn.notes import notes_of, notes_of_ties
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 

@@ -21,7 +21,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from sklearn.base import clone
 
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.messages import Ledger
 
 MOST, PATIENCE = 20, 3
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.messages import Ledger
 from fedcircuits.federation.placement import Placement
 from fedcircuits.pictures.drawing import FAINT, INK, TEXT, Drawing, axes_at, label, sheet
 from fedcircuits.pictures.folding import levels

@@ -44,7 +44,7 @@ import numpy.typing as npt
 from fedcircuits.arguments import Declared, Instance, Real, check_arguments
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ExtraMissingError, FederationError
-from fedcircuits.federation.ledger import PrivacySpent
+from fedcircuits.federation.messages import PrivacySpent
 from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.privacy.sharing.randomness import Stream

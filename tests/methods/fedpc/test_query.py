@@ -14,7 +14,7 @@ from fedcircuits.engines.outcome import as_one_of
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import replay
-from fedcircuits.federation.ledger import Entry
+from fedcircuits.federation.messages import Entry
 from tests.federation.cases import FEDERATIONS, QUICK, federation, gaps, mixed_table
 from tests.methods.watched import Watched, read
 

@@ -29,7 +29,7 @@ from fedcircuits.circuits.questions.events import parse_event
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event, conjunction
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators.model import Model
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.messages import Ledger
 from fedcircuits.pictures.marginals import evidence_words
 from fedcircuits.tables.schema import Schema, Variable
 

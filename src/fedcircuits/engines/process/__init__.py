@@ -40,7 +40,7 @@ from fedcircuits.engines.process.frames import Field, Line
 from fedcircuits.engines.process.parcels import Parcel, unpack
 from fedcircuits.errors import PartyLostError, ProtocolError
 from fedcircuits.federation.flow import Program, Tell
-from fedcircuits.federation.ledger import Entry
+from fedcircuits.federation.messages import Entry
 
 T = TypeVar("T")
 PRELOAD = "fedcircuits.engines.process.preload"

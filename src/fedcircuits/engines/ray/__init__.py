@@ -32,8 +32,7 @@ from fedcircuits.engines.ray.worker import ROOMS
 from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
 from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT, Federation, Party
 from fedcircuits.federation.flow import Program, Tell
-from fedcircuits.federation.ledger import Entry
-from fedcircuits.federation.messages import decode_plain, encode_plain
+from fedcircuits.federation.messages import Entry, decode_plain, encode_plain
 from fedcircuits.federation.recipes import pack, unpack
 from fedcircuits.tables.stored import StoredTable
 

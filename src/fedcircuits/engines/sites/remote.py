@@ -28,7 +28,7 @@ from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.described import DescribedTable, Whereabouts, checked_name
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Program, Tell
-from fedcircuits.federation.ledger import Entry
+from fedcircuits.federation.messages import Entry
 from fedcircuits.federation.recipes import Held, Here, Open, Own, filled, pack, unpack
 
 T = TypeVar("T")

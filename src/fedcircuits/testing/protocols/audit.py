@@ -41,8 +41,8 @@ from fedcircuits.federation.flow import (
     Tell,
     through,
 )
-from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.messages import (
+    Ledger,
     Message,
     decode_message,
     encode_fields,
