@@ -10,7 +10,7 @@ import numpy as np
 
 import fedcircuits as fc
 from benchmarks.fuzz.judging import Attempt, mutated
-from fedcircuits.engines.process.frames import SIZES, Line
+from fedcircuits.engines.process.parcels import SIZES, Line
 from fedcircuits.federation import recipes
 
 HEADS = (

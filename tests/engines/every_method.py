@@ -13,7 +13,7 @@ import numpy as np
 import fedcircuits as fc
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.federation.flow import Program
-from fedcircuits.testing.protocols.equality import difference
+from fedcircuits.testing.protocols.trial import difference
 from tests.estimators.fusions import one_by_one
 from tests.federation.cases import QUICK, federation, gaps, mixed_table, three_columns
 

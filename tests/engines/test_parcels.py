@@ -12,7 +12,7 @@ from sklearn.mixture import GaussianMixture
 
 from fedcircuits.engines import process
 from fedcircuits.engines.process import parcels
-from fedcircuits.engines.process.frames import SIZES, STEP, Line
+from fedcircuits.engines.process.parcels import SIZES, STEP, Line
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.flow import Program
 from tests.engines import flows

@@ -7,7 +7,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.learning.least_counts import pooled, rare_mixed, without_few
-from fedcircuits.learning.spn.grids import Grid
+from fedcircuits.learning.spn.fits import Grid
 
 
 def test_one_row_is_enough_for_nothing_to_change() -> None:

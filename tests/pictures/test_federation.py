@@ -13,8 +13,7 @@ import fedcircuits as fc
 from fedcircuits.circuits.graph.circuit import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.pictures.drawing import figure_of
-from fedcircuits.pictures.federation import federated_drawing
-from fedcircuits.pictures.panels import leaf_shares
+from fedcircuits.pictures.federation import federated_drawing, leaf_shares
 
 Federated = tuple[fc.Circuit, dict[str, str], list[str], Array]
 

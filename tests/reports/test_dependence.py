@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.reports.dependence import dependence, distances, pairs
+from fedcircuits.reports.comparison import dependence, distances, pairs
 
 RNG = np.random.default_rng(0)
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedcircuits as fc
-from fedcircuits.testing.protocols.equality import difference
+from fedcircuits.testing.protocols.trial import difference
 
 
 @dataclass

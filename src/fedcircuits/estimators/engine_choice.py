@@ -27,8 +27,7 @@ from fedcircuits.engines.ray import RayEngine
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.recipes import fresh_key
-from fedcircuits.privacy.channels import sealed
-from fedcircuits.privacy.identity import Identity
+from fedcircuits.privacy.channels import Identity, sealed
 
 T = TypeVar("T")
 Seal: TypeAlias = bool | Literal["auto"]

@@ -24,7 +24,7 @@ from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters, inline
-from fedcircuits.circuits.questions import comparing, entropies, information
+from fedcircuits.circuits.questions import comparing, information
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.circuits.questions.events import Evidence, parse_evidence
 from fedcircuits.circuits.questions.queryable import Explanation
@@ -108,7 +108,7 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     def entropy_bounds(self) -> tuple[float, float]:
         """Lower and upper bound on the entropy in nats, equal for deterministic circuits such as
         Chow–Liu trees. For real columns this is the differential entropy."""
-        return entropies.entropy_bounds(*self._whole())
+        return information.entropy_bounds(*self._whole())
 
     def cross_entropy(self, other: Model) -> float:
         """Cross-entropy −E[log q] of another model q under this distribution, in nats.

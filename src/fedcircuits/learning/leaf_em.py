@@ -35,11 +35,11 @@ import torch
 
 from fedcircuits.circuits.evaluation.counts import Counts
 from fedcircuits.circuits.evaluation.direct import JointCounts, JointStep
+from fedcircuits.circuits.evaluation.inner_nodes import OuterSumStep, SumStep
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep, LeafValues
 from fedcircuits.circuits.evaluation.lookup import LookupValues
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.evaluation.statistics import Frame
-from fedcircuits.circuits.evaluation.sums import OuterSumStep, SumStep
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters, inline

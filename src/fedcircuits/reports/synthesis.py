@@ -1,6 +1,6 @@
 """How faithful a synthetic table is to a real one, and how close it comes to single rows of it.
 
-    columns     total variation of every column, and of the pair that differs most (dependence.py)
+    columns     total variation of every column, and of the pair that differs most (comparison.py)
     usefulness  gradient boosting learns to predict the target from synthetic rows, and from real
                 ones; both are measured on unseen test rows
     nearness    the distance of every synthetic row to the nearest training row, and the same for
@@ -25,7 +25,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError, QueryError
 from fedcircuits.estimators.model import Model, Rows
 from fedcircuits.reports import baselines
-from fedcircuits.reports.dependence import distances, pairs
+from fedcircuits.reports.comparison import distances, pairs
 from fedcircuits.reports.measures import measures_of
 from fedcircuits.reports.rows import rows_of
 from fedcircuits.tables.schema import Variable

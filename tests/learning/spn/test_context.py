@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import fedcircuits as fc
 from fedcircuits import Circuit, CircuitModel, Parameters, Schema, Table, Variable
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.learning.spn.grids import HEAVY, Grid
+from fedcircuits.learning.spn.fits import HEAVY, Grid
 from fedcircuits.learning.spn.marginals import PULLS, Marginals, drawn
 
 REAL = Schema.real(["x"])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcircuits import Circuit, CircuitModel, Leaf, Parameters, Schema, Variable
-from fedcircuits.learning.spn.grids import Grid
+from fedcircuits.learning.spn.fits import Grid
 from fedcircuits.learning.spn.marginals import Marginals
 
 

@@ -7,7 +7,7 @@
 With E = exp(children − top), a sum in log space is log(W E) + top, one matrix product. Weights of
 zero on the largest child can make W E underflow; then, and only then, the same is computed by
 log-sum-exp, exactly. (On secret shares every product costs a round between parties, so that walk is
-a flow: methods/private_forest.)
+a flow: methods/private_forest.) Log-values of a root become answers by ``as_answers``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, log_of
+from fedcircuits.errors import QueryError
 
 
 class Children(Protocol):
@@ -88,3 +90,23 @@ def tiny(values: Tensor) -> float:
 def _log_sum(weight: Tensor, children: Tensor) -> Tensor:
     joint = log_of(weight)[..., None] + children[:, None]  # (folds, units, inputs, batch)
     return torch.logsumexp(joint, 2).clamp_min(IMPOSSIBLE)
+
+
+ABSURD = 1200.0  # log density of a variable that no parameters give: a width of 1e-300 gives 690
+
+
+def finite(log_values: Tensor) -> Tensor:
+    """IMPOSSIBLE outside of a circuit is −∞."""
+    return torch.where(log_values <= IMPOSSIBLE / 2, -torch.inf, log_values)
+
+
+def as_answers(log_values: Tensor, circuit: Circuit) -> Tensor:
+    """The same as an answer: QueryError where a number is none, or is larger than any density."""
+    sound = log_values < ABSURD * len(circuit.schema)  # NaN is not
+    if not bool(sound.all()):
+        row = int(torch.nonzero(~sound)[0])
+        raise QueryError(
+            f"the log-likelihood of row {row} (rows count from 0) cannot be computed: values or "
+            "parameters of the model are of too different scales; rescale the columns"
+        )
+    return finite(log_values)

@@ -13,10 +13,9 @@ from torch import Tensor
 from fedcircuits.circuits.evaluation import kernel
 from fedcircuits.circuits.evaluation.direct import DirectStep, JointStep
 from fedcircuits.circuits.evaluation.forests import Codes, Tables, tables
+from fedcircuits.circuits.evaluation.inner_nodes import ProductStep, SumStep, sound
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
-from fedcircuits.circuits.evaluation.products import ProductStep
 from fedcircuits.circuits.evaluation.statistics import Inputs
-from fedcircuits.circuits.evaluation.sums import SumStep, sound
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed

@@ -21,13 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcircuits.circuits.evaluation.devices import here, placed
+from fedcircuits.circuits.evaluation.devices import empty, here, placed
 from fedcircuits.circuits.evaluation.direct import DirectStep, JointStep, JointValues
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
 from fedcircuits.circuits.evaluation.pairs import FamilyPart
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, Values
-from fedcircuits.circuits.evaluation.scratch import empty
 from fedcircuits.circuits.evaluation.statistics import Frame, Inputs
 from fedcircuits.circuits.evaluation.step import Frames
 from fedcircuits.circuits.graph.family import Array, Arrays, Domain

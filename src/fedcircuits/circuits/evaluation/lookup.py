@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation import scaled_kernel as kernel
-from fedcircuits.circuits.evaluation.devices import CPU
+from fedcircuits.circuits.evaluation.devices import CPU, empty, zeros
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep
 from fedcircuits.circuits.evaluation.pairs import FamilyPart, LeafPairs
-from fedcircuits.circuits.evaluation.scratch import empty, zeros
 from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.evaluation.step import BatchState, Frames, Regions, Rules
 from fedcircuits.circuits.graph.circuit import Circuit

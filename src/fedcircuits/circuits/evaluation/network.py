@@ -11,8 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation.answers import as_answers, finite
-from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
+from fedcircuits.circuits.evaluation.arithmetic import (
+    LOG_SPACE,
+    MAX_PRODUCT,
+    Arithmetic,
+    as_answers,
+    finite,
+)
 from fedcircuits.circuits.evaluation.counts import Counts
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.evaluation.statistics import Inputs

@@ -21,10 +21,15 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation import flat
-from fedcircuits.circuits.evaluation.answers import as_answers, finite
-from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
+from fedcircuits.circuits.evaluation.arithmetic import (
+    LOG_SPACE,
+    MAX_PRODUCT,
+    Arithmetic,
+    as_answers,
+    finite,
+)
 from fedcircuits.circuits.evaluation.counts import Counts, Derivative
-from fedcircuits.circuits.evaluation.devices import CPU, here, placed
+from fedcircuits.circuits.evaluation.devices import CPU, Scratch, here, placed
 from fedcircuits.circuits.evaluation.direct import (
     DirectStep,
     GivenStep,
@@ -33,13 +38,17 @@ from fedcircuits.circuits.evaluation.direct import (
 )
 from fedcircuits.circuits.evaluation.flat import Flat
 from fedcircuits.circuits.evaluation.forests import Forests, Tables
+from fedcircuits.circuits.evaluation.inner_nodes import (
+    OuterStep,
+    OuterSumStep,
+    ProductStep,
+    SumStep,
+)
 from fedcircuits.circuits.evaluation.layout import Key, Limits, Slot, in_threads, lay_out
 from fedcircuits.circuits.evaluation.leaves import LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
-from fedcircuits.circuits.evaluation.products import OuterStep, ProductStep
 from fedcircuits.circuits.evaluation.scaled import ScaledProgram, ScaledState
 from fedcircuits.circuits.evaluation.scaled import suits as suits_scaled
-from fedcircuits.circuits.evaluation.scratch import Scratch
 from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
 from fedcircuits.circuits.evaluation.step import (
     BatchState,
@@ -50,7 +59,6 @@ from fedcircuits.circuits.evaluation.step import (
     Rules,
     Step,
 )
-from fedcircuits.circuits.evaluation.sums import OuterSumStep, SumStep
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters

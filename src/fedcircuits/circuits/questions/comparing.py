@@ -9,10 +9,10 @@ Then for every unit n of p and m of q over the same variables,
     sum in p      both are means of those of its inputs
     sum in q      S = Σ S_i,  T = Σ log θ_i · S_i + T_i       over the inputs i with weight
     products      S = Π S_i,  T = Σ T_i · Π of the other S    over parts of the same variables
-    leaves        entropies.py
+    leaves        information.py
 
 which requires that both circuits decompose variables in compatible ways (Vergari et al., 2021).
-H(p) also needs a deterministic p (entropies.py). Anything else is refused, with the reason.
+H(p) also needs a deterministic p (information.py). Anything else is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays, Family, family
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.circuits.graph.properties import is_deterministic
-from fedcircuits.circuits.questions.entropies import Expected, entropy_bounds, expected_log
+from fedcircuits.circuits.questions.information import Expected, entropy_bounds, expected_log
 from fedcircuits.errors import QueryError
 
 Learned = tuple[Circuit, Parameters]

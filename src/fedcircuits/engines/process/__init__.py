@@ -36,8 +36,7 @@ from typing import Generic, TypeVar
 
 from fedcircuits.engines.outcome import Kept, Outcome, failure, threads_each
 from fedcircuits.engines.process import party
-from fedcircuits.engines.process.frames import Field, Line
-from fedcircuits.engines.process.parcels import Parcel, unpack
+from fedcircuits.engines.process.parcels import Field, Line, Parcel, unpack
 from fedcircuits.errors import PartyLostError, ProtocolError
 from fedcircuits.federation.flow import Program, Tell
 from fedcircuits.federation.messages import Entry

@@ -20,7 +20,7 @@ import torch
 from fedcircuits.engines.driving import Data, Driver, NumberedMail
 from fedcircuits.engines.outcome import failure, failure_report, waiting_for
 from fedcircuits.engines.process import parcels
-from fedcircuits.engines.process.frames import Line
+from fedcircuits.engines.process.parcels import Line
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.flow import Program, Recv, Send, Tell
 

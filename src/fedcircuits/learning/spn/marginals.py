@@ -29,8 +29,7 @@ from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.learning.independence import Index
 from fedcircuits.learning.least_counts import pooled, without_few
-from fedcircuits.learning.spn.fits import Scale, fitted, log_density
-from fedcircuits.learning.spn.grids import HEAVY, Grid
+from fedcircuits.learning.spn.fits import HEAVY, Grid, Scale, fitted, log_density
 from fedcircuits.tables.schema import Schema
 
 FEW = 20

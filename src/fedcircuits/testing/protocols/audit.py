@@ -49,8 +49,7 @@ from fedcircuits.federation.messages import (
     encode_message,
     fields_of,
 )
-from fedcircuits.testing.protocols.equality import difference
-from fedcircuits.testing.protocols.trial import Programs, recorded
+from fedcircuits.testing.protocols.trial import Programs, difference, recorded
 
 T = TypeVar("T")
 
