@@ -32,6 +32,7 @@ from fedcircuits.deferred import torch
 from fedcircuits.errors import ProtocolError, SiteError
 from fedcircuits.federation.messages import decode_plain, encode_plain
 from fedcircuits.tables.table import Table
+from fedcircuits.version import __version__
 
 T = TypeVar("T")
 KEY = 32  # bytes
@@ -322,9 +323,15 @@ def _named(name: str, rooms: tuple[str, ...]) -> Any:
     room = module.removeprefix(LIBRARY).partition(".")[0]
     if not module.startswith(LIBRARY) or (room in CLOSED and room not in rooms):
         raise ProtocolError(f"a recipe names {name!r}, which is not accepted here")
-    part: Any = import_module(module)
-    for step in path.split("."):
-        part = getattr(part, step)
+    try:
+        part: Any = import_module(module)
+        for step in path.split("."):
+            part = getattr(part, step)
+    except (ImportError, AttributeError, ValueError):
+        raise ProtocolError(
+            f"a recipe names {name!r}, which is not in fedcircuits {__version__}: a different "
+            "version has written it"
+        ) from None
     sound = getattr(part, "__module__", None) == module and part.__qualname__ == path
     if not sound or not (isinstance(part, type) or room in (*ROLES, *rooms)):
         raise ProtocolError(f"a recipe names {name!r}, which is not accepted here")
