@@ -324,7 +324,8 @@ def _type(data: object) -> str:
     return f"{type(data).__module__}.{type(data).__qualname__}"
 
 
-def listed(names: Iterable[str], most: int = 8) -> str:
-    names = list(names)
-    listed = ", ".join(map(shown, names[:most]))
-    return listed + (f", … ({len(names)} in all)" if len(names) > most else "")
+def listed(values: Iterable[object], most: int = 8) -> str:
+    """The first few of them, and how many there are."""
+    values = list(values)
+    first = ", ".join(map(shown, values[:most]))
+    return first + (f", … ({len(values)} in all)" if len(values) > most else "")

@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.tables.columns import Column, Floats
+from fedcircuits.tables.frames import listed
 from fedcircuits.tables.numerals import visible
-from fedcircuits.tables.schema import DATE, KINDS, OTHER, TIME, Kind, Scalar, Variable, shown
+from fedcircuits.tables.schema import DATE, KINDS, OTHER, TIME, Kind, Scalar, Variable
 from fedcircuits.tables.truths import truth_of
 
 Unseen = Literal["pool", "error", "missing"]
@@ -53,7 +54,7 @@ def variable_of(
     if kind is not None and kind not in KINDS:
         near = difflib.get_close_matches(str(kind), STATED, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise TableError(f"kinds[{column.name!r}]: expected {_listed(STATED)}, got {kind!r}{hint}")
+        raise TableError(f"kinds[{column.name!r}]: expected {listed(STATED)}, got {kind!r}{hint}")
     if categories is not None:
         kind, levels = kind or "category", tuple(categories)
     else:
@@ -135,7 +136,7 @@ def _levels(column: Column, kind: Kind) -> tuple[Scalar, ...]:
     if kind == "boolean" and len(levels) != 2:
         raise TableError(
             f"column {column.name!r}: a boolean has two values, got {len(levels)} "
-            f"({_listed(levels)}); name both with categories={{{column.name!r}: [no, yes]}} or use "
+            f"({listed(levels)}); name both with categories={{{column.name!r}: [no, yes]}} or use "
             f'kinds={{{column.name!r}: "category"}}'
         )
     return levels
@@ -204,7 +205,7 @@ def _report_unseen(variable: Variable, values: list[Scalar], row: int, unseen: U
     if unseen == "missing" or (unseen == "pool" and variable.kind == "category"):
         warnings.warn(
             f"column {variable.name!r}: {len(values):,} values of unknown categories "
-            f"({_listed(distinct)}) are taken as {repr(OTHER) if pooled else 'missing'}",
+            f"({listed(distinct)}) are taken as {repr(OTHER) if pooled else 'missing'}",
             UserWarning,
             stacklevel=5,
         )
@@ -217,16 +218,10 @@ def _refuse_unseen(variable: Variable, values: list[Scalar], count: int, row: in
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise TableError(
         f"column {variable.name!r}: unknown category {values[0]!r} in row {row} (rows count from "
-        f"0; {count:,} such values in all), expected {_listed(variable.categories)}; {hint}correct "
+        f"0; {count:,} such values in all), expected {listed(variable.categories)}; {hint}correct "
         "the values, take them as missing by Table.of(X, schema=model.schema_, partial=True, "
         f'unseen="missing"), or learn again with such data{variable.pooling}'
     )
-
-
-def _listed(values: Iterable[object], most: int = 8) -> str:
-    values = list(values)
-    listed = ", ".join(map(shown, values[:most]))
-    return listed + (f", … ({len(values)} in all)" if len(values) > most else "")
 
 
 # ---------------------------------------------------------------------- decoding
@@ -276,8 +271,8 @@ def summary(variable: Variable, values: Floats) -> str:
     """Categories or range, unit and share of missing values, as a short text."""
     present = values[~np.isnan(values)]
     if variable.size:
-        listed = ", ".join(map(repr, variable.categories))
-        text = listed if len(listed) <= 40 else f"{variable.size:,} categories"
+        every = ", ".join(map(repr, variable.categories))
+        text = every if len(every) <= 40 else f"{variable.size:,} categories"
     else:
         text = _range(variable, present) if present.size else "no values"
     text += f" {variable.unit}" if variable.unit and not variable.dated else ""

@@ -97,13 +97,13 @@ class Binomial(Family):
 
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
         q, n = _clipped(p)
-        first, last = _whole(lower, upper)
+        first, last = finite.whole_between(lower, upper)
         mass, once, twice = (_between(first - i, last - i, q, n - i) for i in range(3))
         mean = n * q * once
         return np.stack([mass, mean, mean + n * (n - 1) * np.square(q) * twice])
 
     def mass(self, p: Arrays, lower: float, upper: float) -> Array:
-        return _between(*_whole(lower, upper), *_clipped(p))
+        return _between(*finite.whole_between(lower, upper), *_clipped(p))
 
     def quantile(self, u: Array, p: Arrays) -> Array:
         return _search(np.asarray(u), 0.0, np.inf, *_clipped(p))
@@ -116,7 +116,7 @@ class Binomial(Family):
         self, rng: np.random.Generator, p: Arrays, lower: float = -np.inf, upper: float = np.inf
     ) -> Array:
         q, n = _clipped(p)
-        first, last = _whole(lower, upper)
+        first, last = finite.whole_between(lower, upper)
         if first <= 0 and np.all(last >= n):
             return np.asarray(rng.binomial(n.astype(np.int64), q), dtype=np.float64)
         return _search(1.0 - rng.random(q.shape), max(first, 0.0), last, q, n)
@@ -144,11 +144,6 @@ def _log_choose(k: Tensor, n: Tensor) -> Tensor:
 def _clipped(p: Arrays) -> tuple[Array, Array]:
     q, n = np.broadcast_arrays(np.clip(p["probability"], LEAST, 1 - LEAST), p["trials"])
     return np.asarray(q), np.asarray(n)
-
-
-def _whole(lower: float, upper: float) -> tuple[float, float]:
-    """First and last whole number strictly between."""
-    return float(np.floor(lower) + 1), float(np.ceil(upper) - 1)
 
 
 def _between(first: float | Array, last: float | Array, q: Array, n: Array) -> Array:
@@ -180,12 +175,5 @@ def _search(u: Array, first: float, last: float, q: Array, n: Array) -> Array:
     low, high = np.minimum(first, n), np.minimum(last, n)
     total = _between(low, high, q, n)
     nearest = np.clip(np.floor(n * q), low, high)
-    start = low
-    while np.any(low < high):
-        middle = np.floor((low + high) / 2)
-        reached = _between(start, middle, q, n) >= u * total
-        low, high = (
-            np.where(reached, low, np.minimum(middle + 1, high)),
-            np.where(reached, middle, high),
-        )
-    return np.where(total > 0, low, nearest)
+    least = finite.least_whole(lambda k: _between(low, k, q, n) >= u * total, low, high)
+    return np.where(total > 0, least, nearest)

@@ -1,13 +1,16 @@
 """Distributions given as a table: values (n,) in ascending order, probability (..., n).
 
-Shared by the families of finitely many values. Smoothed frequencies, the fit of all of them, are
-(sums + smoothing) / (Σ sums + n · smoothing): the posterior mean under ``smoothing`` pseudo-counts
-for every value.
+Shared by the families of finitely many values, and of counts. Smoothed frequencies, the fit of all
+of them, are (sums + smoothing) / (Σ sums + n · smoothing): the posterior mean under ``smoothing``
+pseudo-counts for every value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array, require
 from fedcircuits.errors import ParameterError
@@ -42,6 +45,25 @@ def moments(values: Array, probability: Array, lower: float, upper: float) -> Ar
     inside = probability * ((values > lower) & (values < upper))
     powers = values ** np.arange(3)[:, None]  # (3, n)
     return np.moveaxis(inside @ powers.T, -1, 0)
+
+
+def whole_between(lower: float, upper: float) -> tuple[float, float]:
+    """First and last whole number strictly between."""
+    return float(np.floor(lower) + 1), float(np.ceil(upper) - 1)
+
+
+def least_whole(
+    reached: Callable[[Array], npt.NDArray[np.bool_]], low: Array, high: Array
+) -> Array:
+    """The smallest whole numbers from low to high that have reached it, by bisection."""
+    while np.any(low < high):
+        middle = np.floor((low + high) / 2)
+        there = reached(middle)
+        low, high = (
+            np.where(there, low, np.minimum(middle + 1, high)),
+            np.where(there, middle, high),
+        )
+    return low
 
 
 def quantile(values: Array, probability: Array, u: Array) -> Array:

@@ -29,6 +29,7 @@ from fedcircuits.circuits.graph.family import (
     Tensors,
     require,
 )
+from fedcircuits.circuits.leaves import finite
 from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
@@ -81,7 +82,7 @@ class Poisson(LinearFamily):
         return {"rate": np.where(known, rate, p["rate"])}
 
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
-        rate, (first, last) = p["rate"], _whole(lower, upper)
+        rate, (first, last) = p["rate"], finite.whole_between(lower, upper)
         mass, once, twice = (_between(first - i, last - i, rate) for i in range(3))
         return np.stack([mass, rate * once, rate * once + np.square(rate) * twice])
 
@@ -94,15 +95,10 @@ class Poisson(LinearFamily):
     def sample(
         self, rng: np.random.Generator, p: Arrays, lower: float = -np.inf, upper: float = np.inf
     ) -> Array:
-        first, last = _whole(lower, upper)
+        first, last = finite.whole_between(lower, upper)
         if first <= 0 and last == np.inf:
             return np.asarray(rng.poisson(p["rate"]), dtype=np.float64)
         return _search(1.0 - rng.random(np.shape(p["rate"])), max(first, 0.0), last, p["rate"])
-
-
-def _whole(lower: float, upper: float) -> tuple[float, float]:
-    """First and last whole number strictly between."""
-    return float(np.floor(lower) + 1), float(np.ceil(upper) - 1)
 
 
 def _between(first: float | Array, last: float | Array, rate: Array) -> Array:
@@ -122,12 +118,6 @@ def _search(u: Array, first: float, last: float, rate: Array) -> Array:
     centre = np.maximum(rate, first)
     bound = np.minimum(np.ceil(centre + 40 * np.sqrt(centre) + 100), last)
     total = _between(first, last, rate)
-    low, high = np.full(rate.shape, first), bound
-    while np.any(low < high):
-        middle = np.floor((low + high) / 2)
-        reached = _between(first, middle, rate) >= u * total
-        low, high = (
-            np.where(reached, low, np.minimum(middle + 1, high)),
-            np.where(reached, middle, high),
-        )
-    return np.where(total > 0, low, np.clip(np.floor(rate), first, bound))
+    start = np.full(rate.shape, first)
+    least = finite.least_whole(lambda k: _between(first, k, rate) >= u * total, start, bound)
+    return np.where(total > 0, least, np.clip(np.floor(rate), first, bound))

@@ -110,7 +110,7 @@ def _membership(label: Index, clusters: int) -> Floats:
 
 def _seeds(x: Floats, clusters: int, rng: np.random.Generator, weight: Floats) -> Floats:
     """k-means++: each next seed far from the ones before."""
-    chosen = [x[_draw(weight, rng)]]
+    chosen = [x[draw_row(weight, rng)]]
     square = np.einsum("ij,ij->i", x, x)
     nearest = np.full(len(x), np.inf)
     for _ in range(clusters - 1):
@@ -118,11 +118,12 @@ def _seeds(x: Floats, clusters: int, rng: np.random.Generator, weight: Floats) -
         nearest = np.minimum(nearest, np.maximum(square - 2 * (x @ last) + last @ last, 0.0))
         if nearest.max() <= 1e-6 * max(float(square.max()), 1.0):
             break
-        chosen.append(x[_draw(nearest * weight, rng)])
+        chosen.append(x[draw_row(nearest * weight, rng)])
     return np.stack(chosen)
 
 
-def _draw(weight: Array | Floats, rng: np.random.Generator) -> int:
+def draw_row(weight: Array | Floats, rng: np.random.Generator) -> int:
+    """A row with a chance in proportion to its weight."""
     total = np.cumsum(weight, dtype=np.float64)
     return min(int(np.searchsorted(total, rng.random() * total[-1], "right")), len(total) - 1)
 

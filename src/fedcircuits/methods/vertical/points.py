@@ -36,12 +36,12 @@ from fedcircuits.federation.flow import Flow, compute, tell
 from fedcircuits.federation.sums.collectives import FINITE, Span, expected
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import Labels, RowRule
+from fedcircuits.learning.spn.clustering import draw_row
 from fedcircuits.methods.vertical.gaussian import CHUNK, column_scales
 from fedcircuits.methods.vertical.rows import (
     ALIKE,
     RowSums,
     Terms,
-    drawn,
 )
 from fedcircuits.tables.features import FeatureLayout
 from fedcircuits.tables.schema import Schema
@@ -222,7 +222,7 @@ class _NextSeed:
         distances, which = np.unique(far, return_inverse=True)
         shares = np.zeros(len(distances))
         np.add.at(shares, which, chance)
-        at = drawn(shares, self.rng)
+        at = draw_row(shares, self.rng)
         return np.flatnonzero((which == at) & (self.weight > 0))
 
 

@@ -49,6 +49,7 @@ from fedcircuits.federation.messages import (
 from fedcircuits.federation.sums.collectives import Check, Collective, Summation, Then
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import Labels, RowRule
+from fedcircuits.learning.spn.clustering import draw_row
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
 from fedcircuits.methods.meeting.rows import MatchedRows, SampleWeights, match_rows
 from fedcircuits.tables.schema import Schema, Variable
@@ -210,16 +211,10 @@ class RowDraw:
         rows = places_among if len(places_among) else among
         left, picked = weight[rows].copy(), list[int]()
         for _ in range(number):
-            at = drawn(left if left.sum() > 0 else np.ones(len(rows)), rng)
+            at = draw_row(left if left.sum() > 0 else np.ones(len(rows)), rng)
             picked.append(int(rows[at]))
             left[at] = 0.0
         return picked
-
-
-def drawn(weight: Array, rng: np.random.Generator) -> int:
-    """A row with a chance in proportion to its weight."""
-    total = np.cumsum(weight)
-    return min(int(np.searchsorted(total, rng.random() * total[-1], "right")), len(total) - 1)
 
 
 # ---------------------------------------------------------------------- who holds which columns
