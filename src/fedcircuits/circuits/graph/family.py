@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedcircuits.arguments import Declared, Real
 from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError, StructureError
 from fedcircuits.tables.schema import Variable
@@ -37,12 +38,25 @@ EVERYWHERE: Region = ((-np.inf, np.inf),)
 IMPOSSIBLE = -1e30
 LARGEST_WHOLE = 2.0**51  # above it halves cannot be represented
 LARGEST_VALUE = 1e150  # whose square is still finite
+POSITIVE = Real(above=0)
+PSEUDO_COUNTS = Real(least=0, what="a number of pseudo-counts")
 
 
-class Family(ABC):
-    """A distribution of one variable."""
+class _Declared:
+    """The settings of a family, which are checked when it is made."""
 
     name: ClassVar[str]
+    allowed: ClassVar[Declared] = {}
+
+    def __post_init__(self) -> None:
+        for setting, allowed in self.allowed.items():
+            name = f"family {self.name!r}: {setting}"
+            allowed.check(name, getattr(self, setting), ParameterError)
+
+
+class Family(_Declared, ABC):
+    """A distribution of one variable."""
+
     kinds: ClassVar[frozenset[str]]
     domains: ClassVar[Mapping[str, Domain]]  # what values each parameter can take
 
@@ -138,10 +152,9 @@ class TabledFamily(LinearFamily):
         """What the fit adds to the counts (levels,) of a variable."""
 
 
-class JointFamily(ABC):
+class JointFamily(_Declared, ABC):
     """A distribution of several variables at once; one leaf at a time, NaN summed out."""
 
-    name: ClassVar[str]
     kinds: ClassVar[frozenset[str]]
     domains: ClassVar[Mapping[str, Domain]] = {}  # those not named are fixed
 
@@ -205,9 +218,7 @@ class JointFamily(ABC):
 
 AnyFamily = Family | JointFamily
 FAMILIES: dict[str, AnyFamily] = {}
-BUILT_IN = (
-    "fedcircuits.circuits.leaves"  # registers our own; loaded when families are first asked about
-)
+BUILT_IN = "fedcircuits.circuits.leaves"  # registers our own, when families are first asked about
 
 
 def register(family: AnyFamily) -> None:

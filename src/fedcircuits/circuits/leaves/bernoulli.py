@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from fedcircuits.circuits.graph.family import Array, Arrays, Domain, LinearFamily, Tensors, require
+from fedcircuits.arguments import Declared
+from fedcircuits.circuits.graph.family import (
+    PSEUDO_COUNTS,
+    Array,
+    Arrays,
+    Domain,
+    LinearFamily,
+    Tensors,
+    require,
+)
 from fedcircuits.circuits.leaves import finite
 from fedcircuits.deferred import torch
 from fedcircuits.tables.schema import Variable
@@ -32,10 +41,8 @@ class Bernoulli(LinearFamily):
     name: ClassVar[str] = "bernoulli"
     kinds: ClassVar[frozenset[str]] = frozenset({"boolean"})
     domains: ClassVar[Mapping[str, Domain]] = {"probability": "unit"}
+    allowed: ClassVar[Declared] = {"smoothing": PSEUDO_COUNTS}
     smoothing: float = 1e-3
-
-    def __post_init__(self) -> None:
-        finite.check_smoothing(self.name, self.smoothing)
 
     def width(self, variable: Variable) -> int:
         return 1

@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy.special import betainc, betaincc
 
+from fedcircuits.arguments import Declared, Whole
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
     LARGEST_WHOLE,
+    PSEUDO_COUNTS,
     Array,
     Arrays,
     Domain,
@@ -37,7 +39,6 @@ from fedcircuits.circuits.graph.family import (
 from fedcircuits.circuits.leaves import finite
 from fedcircuits.circuits.leaves.bernoulli import LEAST
 from fedcircuits.deferred import torch
-from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:
@@ -51,16 +52,9 @@ class Binomial(Family):
     name: ClassVar[str] = "binomial"
     kinds: ClassVar[frozenset[str]] = frozenset({"count"})
     domains: ClassVar[Mapping[str, Domain]] = {"probability": "unit", "trials": "fixed"}
+    allowed: ClassVar[Declared] = {"trials": Whole(1), "smoothing": PSEUDO_COUNTS}
     trials: int = 255
     smoothing: float = 1e-3
-
-    def __post_init__(self) -> None:
-        finite.check_smoothing(self.name, self.smoothing)
-        if not (self.trials >= 1 and float(self.trials).is_integer()):
-            raise ParameterError(
-                f"family {self.name!r}: trials must be a whole number of at least 1, "
-                f"got {self.trials}"
-            )
 
     def check(self, p: Arrays) -> str | None:
         q, n = p["probability"], p["trials"]

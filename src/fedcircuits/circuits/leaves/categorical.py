@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from fedcircuits.arguments import Declared
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
+    PSEUDO_COUNTS,
     Array,
     Arrays,
     Domain,
@@ -39,11 +41,9 @@ class Categorical(TabledFamily):
     name: ClassVar[str] = "categorical"
     kinds: ClassVar[frozenset[str]] = frozenset({"category", "boolean", "count"})
     domains: ClassVar[Mapping[str, Domain]] = {"probability": "simplex"}
+    allowed: ClassVar[Declared] = {"smoothing": PSEUDO_COUNTS}
     smoothing: float = 1e-3
     prior: Mapping[str, Array] | None = None  # by name: pseudo-counts of many levels instead
-
-    def __post_init__(self) -> None:
-        finite.check_smoothing(self.name, self.smoothing)
 
     def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
         return {"probability": (variable.levels,)}

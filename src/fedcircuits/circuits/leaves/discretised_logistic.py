@@ -18,7 +18,6 @@ Scales are at least ``minimum_scale``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -26,8 +25,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy.special import expit, logit
 
+from fedcircuits.arguments import Declared
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
+    POSITIVE,
     Array,
     Arrays,
     Domain,
@@ -39,7 +40,6 @@ from fedcircuits.circuits.graph.family import (
 )
 from fedcircuits.circuits.leaves import finite
 from fedcircuits.deferred import torch
-from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:
@@ -55,13 +55,8 @@ class DiscretisedLogistic(Family):
     name: ClassVar[str] = "discretised_logistic"
     kinds: ClassVar[frozenset[str]] = frozenset({"count"})
     domains: ClassVar[Mapping[str, Domain]] = {"mean": "real", "scale": "positive", "top": "fixed"}
+    allowed: ClassVar[Declared] = {"minimum_scale": POSITIVE}
     minimum_scale: float = 0.05
-
-    def __post_init__(self) -> None:
-        if not 0 < self.minimum_scale < math.inf:
-            raise ParameterError(
-                f"family {self.name!r}: minimum_scale must be positive, got {self.minimum_scale}"
-            )
 
     def check(self, p: Arrays) -> str | None:
         top = p["top"]

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy.special import gammainc
 
+from fedcircuits.arguments import Declared
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
+    POSITIVE,
     Array,
     Arrays,
     Domain,
@@ -26,7 +28,6 @@ from fedcircuits.circuits.graph.family import (
     require_scale,
 )
 from fedcircuits.deferred import torch
-from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:
@@ -40,13 +41,8 @@ class Exponential(LinearFamily):
     name: ClassVar[str] = "exponential"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
     domains: ClassVar[Mapping[str, Domain]] = {"rate": "positive"}
+    allowed: ClassVar[Declared] = {"minimum_mean": POSITIVE}
     minimum_mean: float = 1e-9
-
-    def __post_init__(self) -> None:
-        if not 0 < self.minimum_mean < np.inf:
-            raise ParameterError(
-                f"family {self.name!r}: minimum_mean must be positive, got {self.minimum_mean}"
-            )
 
     def width(self, variable: Variable) -> int:
         return 2

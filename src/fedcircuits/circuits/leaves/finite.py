@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array, require
-from fedcircuits.errors import ParameterError
 
 
 def check_probability(probability: Array) -> str | None:
@@ -22,14 +21,6 @@ def check_probability(probability: Array) -> str | None:
     ) or require(
         np.abs(probability.sum(-1) - 1) < 1e-5, "probability must sum to 1 over its last axis"
     )
-
-
-def check_smoothing(name: str, smoothing: float) -> None:
-    if not 0 <= smoothing < np.inf:
-        raise ParameterError(
-            f"family {name!r}: smoothing is a number of pseudo-counts, expected 0 or more, "
-            f"got {smoothing}"
-        )
 
 
 def frequencies(count: Array, sums: Array, smoothing: float, old: Array) -> Array:

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedcircuits.arguments import Declared, Whole
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
+    PSEUDO_COUNTS,
     Array,
     Arrays,
     Domain,
@@ -33,7 +35,6 @@ from fedcircuits.circuits.graph.family import (
 )
 from fedcircuits.circuits.leaves import finite
 from fedcircuits.deferred import torch
-from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:
@@ -49,13 +50,9 @@ class Histogram(Family):
     name: ClassVar[str] = "histogram"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
     domains: ClassVar[Mapping[str, Domain]] = {"edges": "fixed", "probability": "simplex"}
+    allowed: ClassVar[Declared] = {"smoothing": PSEUDO_COUNTS, "bins": Whole(3)}
     smoothing: float = 1e-3
     bins: int = 16
-
-    def __post_init__(self) -> None:
-        finite.check_smoothing(self.name, self.smoothing)
-        if self.bins < 3:
-            raise ParameterError(f"family {self.name!r}: expected 3 bins or more, got {self.bins}")
 
     def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
         return {"edges": (None,), "probability": (None,)}

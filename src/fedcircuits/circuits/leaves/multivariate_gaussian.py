@@ -27,9 +27,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedcircuits.arguments import Declared, Real
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
     LARGEST_VALUE,
+    POSITIVE,
     Array,
     Arrays,
     Domain,
@@ -56,7 +58,6 @@ from fedcircuits.circuits.leaves.normal import (
     log_mass_of,
 )
 from fedcircuits.deferred import torch
-from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:
@@ -70,21 +71,14 @@ class MultivariateGaussian(JointFamily):
     name: ClassVar[str] = "multivariate_gaussian"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
     domains: ClassVar[Mapping[str, Domain]] = {"mean": "real", "covariance": "covariance"}
+    allowed: ClassVar[Declared] = {
+        "minimum_variance": POSITIVE,
+        "pooled": Real(least=0),
+        "shrinkage": Real(least=0, below=1),
+    }
     minimum_variance: float = 1e-6
     pooled: float = 0.0  # pseudo-rows of every unit
     shrinkage: float = 0.1  # of correlations in these
-
-    def __post_init__(self) -> None:
-        if not 0 < self.minimum_variance < np.inf:
-            raise ParameterError(
-                f"family {self.name!r}: minimum_variance must be positive, "
-                f"got {self.minimum_variance}"
-            )
-        if not (0 <= self.pooled < np.inf and 0 <= self.shrinkage < 1):
-            raise ParameterError(
-                f"family {self.name!r}: expected pooled of 0 rows or more and a shrinkage from 0 "
-                f"to below 1, got {self.pooled} and {self.shrinkage}"
-            )
 
     def shapes(self, variables: tuple[Variable, ...]) -> dict[str, tuple[int | None, ...]]:
         width = len(variables)

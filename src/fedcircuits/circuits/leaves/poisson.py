@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy.special import gammainc, gammaincc
 
+from fedcircuits.arguments import Declared
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
     LARGEST_WHOLE,
+    POSITIVE,
     Array,
     Arrays,
     Domain,
@@ -31,7 +33,6 @@ from fedcircuits.circuits.graph.family import (
 )
 from fedcircuits.circuits.leaves import finite
 from fedcircuits.deferred import torch
-from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:
@@ -45,13 +46,8 @@ class Poisson(LinearFamily):
     name: ClassVar[str] = "poisson"
     kinds: ClassVar[frozenset[str]] = frozenset({"count"})
     domains: ClassVar[Mapping[str, Domain]] = {"rate": "positive"}
+    allowed: ClassVar[Declared] = {"minimum_rate": POSITIVE}
     minimum_rate: float = 1e-6
-
-    def __post_init__(self) -> None:
-        if not 0 < self.minimum_rate < np.inf:
-            raise ParameterError(
-                f"family {self.name!r}: minimum_rate must be positive, got {self.minimum_rate}"
-            )
 
     def width(self, variable: Variable) -> int:
         return 3

@@ -30,7 +30,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy.special import exprel, gammaln, stdtr, stdtrit
 
+from fedcircuits.arguments import Declared
 from fedcircuits.circuits.graph.family import (
+    POSITIVE,
     Array,
     Arrays,
     Domain,
@@ -40,7 +42,6 @@ from fedcircuits.circuits.graph.family import (
     require_value,
 )
 from fedcircuits.deferred import torch
-from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:
@@ -60,18 +61,9 @@ class StudentT(Family):
         "scale": "positive",
         "degrees": "fixed",
     }
+    allowed: ClassVar[Declared] = {"minimum_scale": POSITIVE, "degrees": POSITIVE}
     minimum_scale: float = 1e-6
     degrees: float = 4.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.minimum_scale < math.inf:
-            raise ParameterError(
-                f"family {self.name!r}: minimum_scale must be positive, got {self.minimum_scale}"
-            )
-        if not 0 < self.degrees < math.inf:
-            raise ParameterError(
-                f"family {self.name!r}: degrees must be positive, got {self.degrees}"
-            )
 
     def check(self, p: Arrays) -> str | None:
         for name in ("scale", "degrees"):
