@@ -16,9 +16,9 @@ from fedcircuits.estimators.engine_choice import engine_of
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import View
-from fedcircuits.methods.fedpc import query, root_answers
+from fedcircuits.methods.fedpc import query
 from fedcircuits.methods.fedpc.root_answers import DEPTHS, POINT, PRECISION, STEP, RootScale
-from fedcircuits.privacy.sharing.shares import reconstruct
+from fedcircuits.privacy.sharing.shares import reconstruct, threshold
 from fedcircuits.testing import check_ledger, check_messages, check_protocol
 from tests.federation.cases import QUICK, federation, gaps, mixed_table, three_columns
 from tests.methods.watched import Watched, read
@@ -106,12 +106,13 @@ def test_deep_rows_are_asked_again(columns: int, times: int) -> None:
     assert again == [1] * 3 * (times - 1) + [0] * 3 * (3 - times)
 
 
-def test_what_lies_below_all_depths_is_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
-    parties, rows = wide(60)
-    root, _ = fitted(parties, answers="root")
-    monkeypatch.setattr(root_answers, "DEPTHS", DEPTHS[:1])
-    found = root.score_samples(rows)
-    assert found[0] == -np.inf and np.isfinite(found[1])
+def test_what_lies_below_all_depths_is_impossible() -> None:
+    scale = RootScale(len(MEMBERS), 4, DEPTHS[-1])
+    least = 1 << (scale.unit - scale.depth + scale.shift)
+    noise = (threshold(len(MEMBERS)) + 1) << (scale.noise[1] - 1)  # its mean
+    values = scale.ring.elements(np.array([noise + least - 1, noise + least], dtype=object))
+    found = scale.log2_of(values, MEMBERS)
+    assert found[0] == -np.inf and found[1] == pytest.approx(-DEPTHS[-1], abs=1)
 
 
 def test_nobody_is_asked_about_nothing() -> None:
