@@ -242,8 +242,9 @@ class FeatureFusion(FusionModel):
             See ``FedPC.fit``.
         """
         self._predicts = self.target if target is None else target
+        federation = self._checked(X, y)
         with reporting_to(tell):
-            return self._train(self._checked(X, y), self._programs, engine, resume, name, callback)
+            return self._train(federation, self._programs, engine, resume, name, callback)
 
     def _check_federation(self, federation: Federation) -> Federation:
         name, schema = self._predicts, federation.schema

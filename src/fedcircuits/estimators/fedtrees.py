@@ -331,13 +331,12 @@ class FedTrees(FederatedEstimator[Result], Predictions):
             COORDINATOR: Program(training.coordinator, arguments)
         }
         for party in federation:
+            adds = summation.for_party()
             leaf = self.leaf[party.name] if isinstance(self.leaf, Mapping) else self.leaf
             arguments = {
                 "party": party, "leaf": DecisionTreeLeaf() if leaf is None else leaf,
                 "secret": secret[party.name],
-                "plan": replace(
-                    plan, summation=summation.for_party(), noise=noise and noise.for_party()
-                ),
+                "plan": replace(plan, summation=adds, noise=noise and noise.for_party()),
             }  # fmt: skip
             programs[party.name] = Program(training.client, arguments)
         return programs
