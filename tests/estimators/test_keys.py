@@ -16,8 +16,8 @@ import fedcircuits as fc
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
-from fedcircuits.privacy.channels import Identity
 from fedcircuits.privacy.hidden_sums import Secret
+from fedcircuits.privacy.identity import Identity
 from tests.federation.cases import QUICK, mixed_table
 from tests.methods.refinement.cases import once, parts
 from tests.methods.watched import Watched

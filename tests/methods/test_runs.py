@@ -18,7 +18,7 @@ import fedcircuits as fc
 from fedcircuits.estimators.federated import TrainingState
 from fedcircuits.federation.flow import Compute, Program, Send
 from fedcircuits.methods.meeting.tokens import HiddenRows, TokenKey
-from fedcircuits.privacy.channels import Identity
+from fedcircuits.privacy.identity import Identity
 from fedcircuits.tables.table import Table
 from fedcircuits.testing import check_ledger, check_messages
 from tests.methods.inventory import INVENTORY, declared

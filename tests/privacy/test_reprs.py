@@ -11,8 +11,9 @@ from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.federation.flow import Flow
 from fedcircuits.methods.private_forest.model import Forest
 from fedcircuits.privacy.arithmetic.field import FIELD
-from fedcircuits.privacy.channels import Handshake, Identity
+from fedcircuits.privacy.channels import Handshake
 from fedcircuits.privacy.hidden_sums import Secret
+from fedcircuits.privacy.identity import Identity
 from fedcircuits.privacy.operations.checks import checks_made
 from fedcircuits.privacy.secret_counts import SecretCounts
 from fedcircuits.privacy.sharing.group import Group

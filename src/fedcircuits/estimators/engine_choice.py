@@ -27,7 +27,8 @@ from fedcircuits.engines.ray import RayEngine
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.recipes import fresh_key
-from fedcircuits.privacy.channels import Identity, sealed
+from fedcircuits.privacy.channels import sealed
+from fedcircuits.privacy.identity import Identity
 
 T = TypeVar("T")
 Seal: TypeAlias = bool | Literal["auto"]

@@ -15,7 +15,7 @@ from fedcircuits.engines.sites.station import Carrier, Head, Station
 from fedcircuits.engines.sites.store import Store
 from fedcircuits.federation.described import DescribedTable
 from fedcircuits.federation.federation import Federation, Party
-from fedcircuits.privacy.channels import Identity
+from fedcircuits.privacy.identity import Identity
 from fedcircuits.tables.schema import Schema
 from tests.engines.sites.links import Relay
 

@@ -11,7 +11,7 @@ import pytest
 
 from fedcircuits.engines.sites import courier as couriers
 from fedcircuits.engines.sites.courier import Courier, Data, Head
-from fedcircuits.privacy.channels import Identity
+from fedcircuits.privacy.identity import Identity
 from tests.engines.sites.links import Relay
 
 Frames = SimpleQueue[tuple[str, Head, bytes]]

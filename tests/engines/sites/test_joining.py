@@ -19,7 +19,7 @@ from fedcircuits.engines.sites.joining import REQUEST, JoinRequest, make_request
 from fedcircuits.engines.sites.nats import Access, NatsLink
 from fedcircuits.engines.sites.provision import Authority, provision
 from fedcircuits.errors import FederationError
-from fedcircuits.privacy.channels import Identity
+from fedcircuits.privacy.identity import Identity
 from tests.engines.sites.relays import free_port, needs_server, served
 
 RETURNED = ("ca.crt", "site.crt", "revoked.crl", "consortium.toml")

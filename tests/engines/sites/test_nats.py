@@ -18,7 +18,7 @@ from fedcircuits.engines.sites.nats import Access, NatsLink
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.provision import Authority
 from fedcircuits.errors import FederationError
-from fedcircuits.privacy.channels import Identity
+from fedcircuits.privacy.identity import Identity
 from fedcircuits.testing import check_engine
 from tests.engines.sites.local import LocalSites
 from tests.engines.sites.relays import NatsRelay, nats_server, needs_server

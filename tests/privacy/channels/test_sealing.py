@@ -12,16 +12,8 @@ from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, MessageError, ProtocolError
 from fedcircuits.federation.flow import Envelope, Flow, Program, replay
 from fedcircuits.federation.messages import decode_message, encode_message
-from fedcircuits.privacy.channels import (
-    Handshake,
-    Identity,
-    RunKey,
-    Sealed,
-    Session,
-    _signed,
-    is_signed,
-    sealed,
-)
+from fedcircuits.privacy.channels import Handshake, RunKey, Sealed, Session, _signed, sealed
+from fedcircuits.privacy.identity import Identity, is_signed
 from fedcircuits.testing import check_protocol, trials
 from fedcircuits.testing.trials import hear, say
 from tests.methods.watched import read, saying

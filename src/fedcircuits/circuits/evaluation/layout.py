@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,6 +30,10 @@ from fedcircuits.circuits.graph.family import Family, LinearFamily, TabledFamily
 
 Key = tuple[int | str, ...]  # level, kind, shape…
 MANY_UNITS = 4  # from which on categories are looked up
+NUMBERS = 1 << 20  # in the value matrix of one batch
+MOST_NUMBERS = 1 << 27  # the same of an update of EM, where nodes have many units
+WIDE = 8  # units of a node on average
+LARGEST = 4096  # rows of one batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +275,18 @@ class ValueRows:
             gradient.index_add_(0, self.index, change)
         else:
             gradient.narrow(0, self.first, len(self.index)).add_(change)
+
+
+def batch_rows(rows: int) -> int:
+    """Rows of data that go through together: 256 for most circuits, more for small ones, fewer
+    where the value matrix would leave the cache far behind."""
+    return max(64, min(int(np.clip(NUMBERS // rows, 256, LARGEST)), 4 * NUMBERS // rows))
+
+
+def update_rows(rows: int, slots: int) -> int:
+    """The same where weights are wide: they are read once for all of these rows, from memory."""
+    wide = rows >= WIDE * slots
+    return max(batch_rows(rows), min(256, MOST_NUMBERS // rows)) if wide else batch_rows(rows)
 
 
 # ---------------------------------------------------------------------- parallel

@@ -30,12 +30,7 @@ from fedcircuits.circuits.evaluation.arithmetic import (
 )
 from fedcircuits.circuits.evaluation.counts import Counts, Derivative
 from fedcircuits.circuits.evaluation.devices import CPU, Scratch, here, placed
-from fedcircuits.circuits.evaluation.direct import (
-    DirectStep,
-    GivenStep,
-    JointStep,
-    JointValues,
-)
+from fedcircuits.circuits.evaluation.direct import DirectStep, GivenStep, JointStep, JointValues
 from fedcircuits.circuits.evaluation.flat import Flat
 from fedcircuits.circuits.evaluation.forests import Forests, Tables
 from fedcircuits.circuits.evaluation.inner_nodes import (
@@ -44,7 +39,16 @@ from fedcircuits.circuits.evaluation.inner_nodes import (
     ProductStep,
     SumStep,
 )
-from fedcircuits.circuits.evaluation.layout import Key, Limits, Slot, in_threads, lay_out
+from fedcircuits.circuits.evaluation.layout import (
+    LARGEST,
+    Key,
+    Limits,
+    Slot,
+    batch_rows,
+    in_threads,
+    lay_out,
+    update_rows,
+)
 from fedcircuits.circuits.evaluation.leaves import LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
 from fedcircuits.circuits.evaluation.scaled import ScaledProgram, ScaledState
@@ -66,10 +70,6 @@ from fedcircuits.errors import ParameterError, QueryError
 
 T = TypeVar("T")
 Values = LeafValues | LookupValues | JointValues | Tensor | None  # of one step
-NUMBERS = 1 << 20  # in the value matrix of one batch
-MOST_NUMBERS = 1 << 27  # the same of an update of EM, where nodes have many units
-WIDE = 8  # units of a node on average
-LARGEST = 4096  # rows of one batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,8 @@ class CircuitProgram:
         self.forests = Forests.of(circuit)
         looks_up = device == CPU and bool(self.forests.tops)
         self.looks_up = looks_up and flat.suits(self, self.forests.members)
-        self.batch = _batch(self.layout.rows)
-        self.update = _update(self.layout.rows, len(self.layout.number))
+        self.batch = batch_rows(self.layout.rows)
+        self.update = update_rows(self.layout.rows, len(self.layout.number))
         self.scaled = None if self.compiled or not suits_scaled(self) else ScaledProgram(self)
         self.scratch = Scratch()
 
@@ -397,15 +397,3 @@ def _one_row(x: Tensor) -> Tensor:
 
 def _weighted(log_values: Tensor, weight: Tensor) -> float:
     return float((finite(log_values.double()) * weight).nan_to_num(nan=0.0, neginf=-np.inf).sum())
-
-
-def _batch(rows: int) -> int:
-    """Rows of data that go through together: 256 for most circuits, more for small ones, fewer
-    where the value matrix would leave the cache far behind."""
-    return max(64, min(int(np.clip(NUMBERS // rows, 256, LARGEST)), 4 * NUMBERS // rows))
-
-
-def _update(rows: int, slots: int) -> int:
-    """The same where weights are wide: they are read once for all of these rows, from memory."""
-    wide = rows >= WIDE * slots
-    return max(_batch(rows), min(256, MOST_NUMBERS // rows)) if wide else _batch(rows)

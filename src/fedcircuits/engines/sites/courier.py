@@ -39,7 +39,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.messages import decode_plain, encode_plain
-from fedcircuits.privacy.channels import Identity, is_signed, joined
+from fedcircuits.privacy.identity import Identity, is_signed, joined
 
 Data: TypeAlias = bytes | memoryview
 Head: TypeAlias = list[object]

@@ -20,14 +20,9 @@ from fedcircuits.engines.sites.nats import Access
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.privacy.channels import Identity
-from fedcircuits.tables.declared import (
-    DeclaredColumn,
-    DeclaredReading,
-    shortened,
-    toml_text,
-    toml_values,
-)
+from fedcircuits.privacy.identity import Identity
+from fedcircuits.tables.declared import DeclaredColumn, DeclaredReading
+from fedcircuits.tables.toml_files import shortened, toml_text, toml_values
 
 SiteName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}\Z")]
 PublicKey = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]

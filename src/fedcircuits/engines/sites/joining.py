@@ -26,7 +26,7 @@ from fedcircuits.engines.sites.files import SITE, SITE_TEXT, PublicKey, SiteName
 from fedcircuits.engines.sites.store import write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.privacy.channels import Identity, is_signed
+from fedcircuits.privacy.identity import Identity, is_signed
 
 REQUEST = "request.toml"
 

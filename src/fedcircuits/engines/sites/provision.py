@@ -59,7 +59,7 @@ from fedcircuits.engines.sites.nats import SUBJECT
 from fedcircuits.engines.sites.store import write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.privacy.channels import Identity
+from fedcircuits.privacy.identity import Identity
 from fedcircuits.tables.declared import DeclaredColumn
 
 SERVER = "server"
