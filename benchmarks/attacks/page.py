@@ -17,8 +17,9 @@ python -m benchmarks.attacks.page                       # the page of what was m
 INTRODUCTION = """\
 Each attack is actually run, on what a role holds and receives during a run, on small tables:
 membership and columns with two seeds, thresholds of trees with three, others with one. "Before"
-is commit c28143b; – means that this version lacks the setting. The [threat
-model](../threat-model.md) explains what these figures mean for each method."""
+is commit c28143b, for counts read from answers with an earlier version of the attack; – means
+that this version lacks the setting. The [threat model](../threat-model.md) explains what these
+figures mean for each method."""
 
 HEADINGS = {
     "read_back": "Reading counts from answers",
