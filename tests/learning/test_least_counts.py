@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.learning.least_counts import pooled, rare_mixed, without_few
+from fedcircuits.learning.least_counts import (
+    RareValues,
+    pooled,
+    rare_mixed,
+    without_few,
+    without_rare,
+)
 from fedcircuits.learning.spn.fits import Grid
 
 
@@ -106,3 +112,20 @@ def test_far_values_do_not_widen_the_first_bin() -> None:
     column = np.append(np.random.default_rng(3).random(300), 5_000.0)
     edges = Grid.of(column, np.ones(301), False, least=5).edges
     assert -0.2 < edges[0] < 0.02 and np.median(np.diff(edges)) < 0.1
+
+
+def test_rare_numbers_are_mixed_with_their_neighbours() -> None:
+    """Grey levels that few rows have each stay about where they are."""
+    counts = np.array([50.0, 1, 2, 0, 3, 1, 9, 0, 1, 0])
+    runs = RareValues.of(0, counts, 5, ordered=True)
+    assert [(one.codes, one.instead) for one in runs] == [
+        ((1, 2, 3, 4, 5), (1, 2, 3, 4, 5)), *((((code,), (6,))) for code in (7, 8, 9))
+    ]  # fmt: skip
+    column = np.repeat(np.arange(10.0), counts.astype(int))[:, None]
+    told = without_rare(column, runs)[:, 0]
+    np.testing.assert_array_equal(told[column[:, 0] == 0], 0)
+    inner = (column[:, 0] > 0) & (column[:, 0] < 6)
+    assert set(told[inner]) <= {1, 2, 3, 4, 5} and len(set(told[inner])) > 2
+    assert told[-1] == 6 and len(told) == counts.sum()
+    missing = np.where(column == 2, np.nan, column)
+    assert (np.isnan(without_rare(missing, runs)) == np.isnan(missing)).all()

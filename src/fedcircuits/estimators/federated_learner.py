@@ -79,6 +79,7 @@ class SharedByEM(FederatedLearner[LearnedTogether]):
     """
 
     alone: ClassVar[tuple[tuple[str, object, str], ...]] = ()  # parameters that need one table
+    enough: ClassVar[int] = 2_000  # rows with which a party learns well enough alone
 
     def _check_federation(self, federation: Federation) -> Federation:
         shared.same_columns({p.name: p.table.schema for p in federation})

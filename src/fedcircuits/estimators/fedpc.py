@@ -50,6 +50,7 @@ from fedcircuits.privacy.sharing.shares import threshold
 
 Result = View | Held | TrainedCircuit
 MASKED = Masked()
+FEWEST_ROUNDS = 20  # of EM by sums
 OF_CLUSTERS = (
     "learner", "clusters", "products", "weights", "shared_leaves", "ensemble", "share_target",
     "share_clusters", "refine",
@@ -76,8 +77,9 @@ class FedPC(FederatedCircuit[Result]):
         ``MixtureOfProducts``, ``EinsumNetwork``): one circuit by sums, mixed with these as is best
         on rows held back. "auto": a mixture of a few such circuits where three or more parties
         have few rows, fewer than 2,000 in the middle, and ``summation`` hides what a single party
-        adds, as it does by default, unless ``learner`` or ``refine`` is given. ``notes_`` say what
-        was chosen and why.
+        adds, as it does by default, unless ``learner`` or ``refine`` is given. With
+        ``learner=HiddenChowLiuTree(…)`` that tree is learned by sums, in at least 20 rounds, if
+        parties have fewer than 10,000 rows. ``notes_`` say what was chosen and why.
     clusters : int, "auto" or fitted mixture, default="auto"
         How many clusters each party forms of its rows, where parties hold different columns. Or a
         mixture that was learned from the same federation (``VerticalGaussianMixture``,
@@ -266,9 +268,13 @@ class FedPC(FederatedCircuit[Result]):
         if isinstance(self.method, SharedByEM):
             return (self.method.to_send(),)
         adding = self._adding(federation)
-        explicit = self.learner is not None or self.answers == "root" or not adding.exact
-        explicit = explicit or not adding.hides or len(federation) < 3
-        if self.method == "one_pass" or explicit:
+        hidden = adding.exact and adding.hides and len(federation) > 2
+        if self.method == "one_pass" or self.answers == "root" or not hidden:
+            return ()
+        if isinstance(self.learner, HiddenChowLiuTree):
+            rounds = max(self.learner.epochs, FEWEST_ROUNDS)  # one over all rows is one update
+            return (self.learner.to_send().set_params(epochs=rounds, target=self.target),)
+        if self.learner is not None:
             return ()
         classes = None if self.target is None else federation.schema[self.target].size
         rows = sum(len(party.table) for party in federation)

@@ -34,6 +34,7 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.chow_liu.trees import learn_tree, tree_of_groups
 from fedcircuits.learning.em import EMSchedule, maximise_likelihood
+from fedcircuits.learning.hidden_trees.priors import level_ranges
 from fedcircuits.learning.starts import MOST_ROWS, clusters, softened, start_from
 from fedcircuits.learning.summed.bins import RULES, binned_columns, histogram_start, with_outside
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
@@ -71,7 +72,7 @@ class HiddenChowLiuTree(SharedByEM):
         For leaves of 64 or more ordered levels, such as grey levels: the number of pseudo-rows that
         are distributed like the unit's own coarse histogram, with the levels inside a bin as in
         all columns together. "auto": 50 times ``smoothing`` at first, then after every epoch the
-        number that is best for the held-out rows. For one table; parties smooth by ``smoothing``.
+        number that is best for the held-out rows.
     weight_smoothing : float, default=0.05
         The number of pseudo-rows of every pair of a state and one that it leads to.
     restarts : int, default=1
@@ -115,6 +116,7 @@ class HiddenChowLiuTree(SharedByEM):
     alone: ClassVar[tuple[tuple[str, object, str], ...]] = (
         ("restarts", 1, "parties begin EM once"),
     )
+    enough: ClassVar[int] = 10_000
 
     def __init__(
         self,
@@ -165,7 +167,7 @@ class HiddenChowLiuTree(SharedByEM):
         circuit = self._structure(x[:TREE_ROWS], schema)
         prior = {n: self.smoothing * m for n, m in column_marginals(x, schema).items()}
         rules = {"categorical": Categorical(prior=prior)}
-        plan = replace(self.rounds()[0], batch_size=self.batch_size, ranges=self._ranges())
+        plan = replace(self.rounds()[0], batch_size=self.batch_size)
         start = self._start(circuit, x, kept, held, replace(plan, epochs=1), rules, rng)
         self._em(circuit, start, kept, plan, rng, validation=held, dtype=torch.float32, rules=rules)
 
@@ -201,7 +203,8 @@ class HiddenChowLiuTree(SharedByEM):
         shares = marginals_of({v.name: c for v, c in zip(schema, rows.sketch.counts, strict=True)
                                if v.levels >= MANY})  # fmt: skip
         prior = {n: self.smoothing * m for n, m in shares.items()}
-        rules = {**RULES, "categorical": Categorical(prior=prior)}
+        ranges = level_ranges(schema, shares, self._ranges())
+        rules = {**RULES, "categorical": Categorical(prior=prior, ranges=ranges)}
         start, sketch = Parameters(values), rows.sketch
         wider = with_outside(circuit, start, rows.values, sketch) if usual else (circuit, start)
         return Beginning(*wider, rules)
@@ -210,7 +213,7 @@ class HiddenChowLiuTree(SharedByEM):
         """Full-batch epochs; the best on held-out rows is kept."""
         schedule = EMSchedule(
             self.epochs, None, self.step, self.last_step, self.tol, self.patience,
-            self.weight_smoothing,
+            self.weight_smoothing, ranges=self._ranges(),
         )  # fmt: skip
         return schedule, self.validation
 

@@ -61,7 +61,7 @@ def rare_mixed(table: Table, least: int) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class RareValues:
-    """Codes of a column that few rows have, and which ones rows get cyclically in their place. A
+    """Codes of a column that few rows have, and which ones rows get in turn in their place. A
     column without any such code has few values: all of them are missing."""
 
     column: int
@@ -71,25 +71,59 @@ class RareValues:
     @classmethod
     def of(cls, column: int, counts: Array, least: int, ordered: bool) -> Sequence[RareValues]:
         """Of one column with so many rows of each code: rare ones are mixed if they are enough
-        together, else they become the commonest; numbers become the next common one."""
+        together, else they become the commonest. Rare numbers are mixed with their neighbours, as
+        few as are enough together, else they become the next common one."""
         if counts.sum() < least:
             return [cls(column, (), ())]
         rare = np.flatnonzero((counts > 0) & (counts < least)).tolist()
         common = np.flatnonzero(counts >= least)
-        if ordered and len(common):
-            nearest = {code: int(common[np.abs(common - code).argmin()]) for code in rare}
-            return [cls(column, (code,), (near,)) for code, near in nearest.items()]
-        mixed = counts[rare].sum() >= least
-        return [cls(column, tuple(rare), tuple(rare) if mixed else (int(counts.argmax()),))]
+        if not ordered:
+            mixed = counts[rare].sum() >= least
+            return [cls(column, tuple(rare), tuple(rare) if mixed else (int(counts.argmax()),))]
+        found = []
+        for run in _runs(counts, least):
+            mixed = counts[list(run)].sum() >= least
+            for codes in [run] if mixed else [(code,) for code in run]:
+                near = int(common[np.abs(common - codes[0]).argmin()]) if len(common) else codes[0]
+                found.append(cls(column, codes, codes if mixed else (near,)))
+        return found
+
+
+def _runs(counts: Array, least: int) -> list[tuple[int, ...]]:
+    """Neighbouring rare codes, as few as have the least count of rows together; what is left beside
+    a common code joins the run before it, if there is one."""
+    runs: list[tuple[int, ...]] = []
+    for part in np.split(np.arange(len(counts)), np.flatnonzero(counts >= least)):
+        codes = part[counts[part] < least]
+        first, begun = len(runs), list[int]()
+        for code in codes.tolist():
+            begun.append(code)
+            if counts[begun].sum() >= least:
+                runs.append(tuple(begun))
+                begun = []
+        if len(runs) > first:
+            runs[-1] += tuple(begun)
+        elif counts[begun].sum() > 0:
+            runs.append(tuple(begun))
+    return runs
 
 
 def without_rare(values: Array, rare: Sequence[RareValues]) -> Array:
     """Values (rows, columns) as they may be learned from."""
-    values = values.copy()
+    values, by_column = values.copy(), dict[int, list[RareValues]]()
     for one in rare:
-        column = values[:, one.column]
-        if not one.instead:
+        by_column.setdefault(one.column, []).append(one)
+    for number, ones in by_column.items():
+        column = values[:, number]
+        if not all(one.instead for one in ones):
             column[:] = np.nan
-        at = np.flatnonzero(np.isin(column, one.codes))
-        column[at] = np.resize(np.array(one.instead or (np.nan,)), len(at))
+        owner = np.full(1 + max(max(one.codes, default=0) for one in ones), -1)
+        for i, one in enumerate(ones):
+            owner[list(one.codes)] = i
+        codes = np.where(column < len(owner), column, -1).astype(np.int64)  # NaN: −1
+        at = np.flatnonzero((codes >= 0) & (owner[codes] >= 0))
+        instead = np.concatenate([np.array(one.instead, np.float64) for one in ones])
+        sizes = np.array([len(one.instead) for one in ones])
+        which = owner[codes[at]]
+        column[at] = instead[(np.cumsum(sizes) - sizes)[which] + at % sizes[which]]
     return values

@@ -27,6 +27,7 @@ from fedcircuits.circuits.graph.family import (
     Arrays,
     Family,
     JointFamily,
+    LinearFamily,
     TabledFamily,
     family,
 )
@@ -36,6 +37,7 @@ from fedcircuits.tables.features import FeatureLayout
 from fedcircuits.tables.schema import Schema, Variable
 
 Labels = npt.NDArray[np.int64]
+ROUNDING = 1e-14  # of a column's largest value: what varies by less is constant
 MOST_ROWS = 20_000  # that a start looks at
 MOST_CELLS = 2_000_000  # that k-means goes over, again and again
 REGION_ROWS = 5_000  # that regions are clustered by
@@ -57,11 +59,39 @@ def start_from(
     values: dict[str, Arrays] = {**random_weights(circuit, rng, 10.0), **indicator_codes(circuit)}
     if aligned:
         values.update(_aligned(circuit, values, assignment.mean(axis=0), aligned))
+    shift, scale = np.transpose([_frame(c, v) for c, v in zip(x.T, circuit.schema, strict=True)])
+    framed = (x - shift) / scale
     for leaf in circuit.leaves():
-        if leaf.name not in values:
-            rule = family(leaf.family)
+        if leaf.name in values:
+            continue
+        rule, columns = family(leaf.family), [circuit.schema.index(v) for v in leaf.scope]
+        if _has_frame(rule, circuit.schema.variables[columns[0]], len(columns)):
+            assert isinstance(rule, LinearFamily | JointFamily)
+            learned = _start_leaf(leaf, rule, circuit.schema, framed, assignment)
+            back = -shift[columns] / scale[columns], 1 / scale[columns]
+            values[leaf.name] = rule.affine(learned, *back) or learned
+        else:
             values[leaf.name] = _start_leaf(leaf, rule, circuit.schema, x, assignment)
     return Parameters(values)
+
+
+def _has_frame(rule: AnyFamily, variable: Variable, width: int) -> bool:
+    """Whether it learns on standardised columns: its bounds are then relative to their scale."""
+    some, shift, scale = np.zeros((2, width)), np.zeros(width), np.ones(width)
+    if isinstance(rule, JointFamily):
+        return rule.affine(rule.start(some), shift, scale) is not None
+    if isinstance(rule, TabledFamily) or not isinstance(rule, LinearFamily):
+        return False
+    return rule.affine(rule.start(some[:, 0], variable), shift, scale) is not None
+
+
+def _frame(x: Array, variable: Variable) -> tuple[float, float]:
+    """Mean and deviation of a real column; 0 and 1 of others, and of a constant."""
+    seen = x[~np.isnan(x)] if variable.kind == "real" else x[:0]
+    deviation = float(seen.std()) if len(seen) else 0.0
+    if not deviation or deviation <= ROUNDING * float(np.abs(seen).max()):
+        return 0.0, 1.0
+    return float(seen.mean()), deviation
 
 
 def _aligned(

@@ -159,6 +159,9 @@ class LookupStep(LeafStep[LookupValues]):
         assert isinstance(rule, TabledFamily)
         pseudo = np.stack([rule.pseudo_counts(name, self.levels) for name in self.names])
         added = torch.as_tensor(pseudo).to(counts.sums)
+        drawn = rule.drawn_to(self.names, counts.sums.cpu().numpy())
+        if drawn is not None:
+            counts = LeafCounts(counts.sums + torch.as_tensor(drawn).to(counts.sums), counts.count)
         table = empty(tuple(counts.sums.shape), counts.sums)
         if table.device == CPU:
             arrays = (t.numpy() for t in (counts.sums, added, p.linear, table))

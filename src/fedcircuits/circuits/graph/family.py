@@ -14,7 +14,7 @@ log 0 is IMPOSSIBLE inside a circuit: finite, so that 0 times it stays 0 in a ma
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
@@ -151,6 +151,10 @@ class TabledFamily(LinearFamily):
     def pseudo_counts(self, name: str, levels: int) -> Array:
         """What the fit adds to the counts (levels,) of a variable."""
 
+    def drawn_to(self, names: Sequence[str], sums: Array) -> Array | None:
+        """What it adds besides to counts (variables, levels, units), by what these look like."""
+        return None
+
 
 class JointFamily(_Declared, ABC):
     """A distribution of several variables at once; one leaf at a time, NaN summed out."""
@@ -165,6 +169,10 @@ class JointFamily(_Declared, ABC):
     @abstractmethod
     def check(self, p: Arrays) -> str | None:
         """What is wrong with these values, or None."""
+
+    def affine(self, p: Arrays, shift: Array, scale: Array) -> dict[str, Array] | None:
+        """Parameters of (x − shift) / scale, or None where the family has no such rule."""
+        return None
 
     @abstractmethod
     def log_density(self, x: Tensor, p: Tensors, regions: Mapping[int, Region]) -> Tensor:

@@ -9,7 +9,7 @@ many values as its variable declares (``Variable.most``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -27,6 +27,7 @@ from fedcircuits.circuits.graph.family import (
     log_of,
 )
 from fedcircuits.circuits.leaves import finite
+from fedcircuits.circuits.leaves.ranges import LevelRanges
 from fedcircuits.deferred import torch
 from fedcircuits.tables.schema import Variable
 
@@ -44,6 +45,7 @@ class Categorical(TabledFamily):
     allowed: ClassVar[Declared] = {"smoothing": PSEUDO_COUNTS}
     smoothing: float = 1e-3
     prior: Mapping[str, Array] | None = None  # by name: pseudo-counts of many levels instead
+    ranges: LevelRanges | None = None  # more of them, for columns with a prior
 
     def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
         return {"probability": (variable.levels,)}
@@ -75,6 +77,20 @@ class Categorical(TabledFamily):
     def pseudo_counts(self, name: str, levels: int) -> Array:
         pseudo = None if self.prior is None else self.prior.get(name)
         return np.full(levels, self.smoothing) if pseudo is None else pseudo
+
+    def drawn_to(self, names: Sequence[str], sums: Array) -> Array | None:
+        ranges, levels = self.ranges, sums.shape[1]
+        if ranges is None or levels not in ranges.pooled or ranges.names.isdisjoint(names):
+            return None
+        into, inside = ranges.member(levels)
+        drawn = np.zeros_like(sums)
+        for i, name in enumerate(names):
+            if name in ranges.names:
+                rows = ranges.times * self.pseudo_counts(name, levels).sum()
+                counts = np.maximum(sums[i], 0.0)  # (levels, units)
+                shares = counts / np.maximum(counts.sum(axis=0), 1e-300)
+                drawn[i] = rows * inside.T @ (into @ shares)
+        return drawn
 
     def start(self, x: Array, variable: Variable) -> dict[str, Array]:
         even = {"probability": np.full(variable.levels, 1 / variable.levels)}

@@ -214,6 +214,12 @@ class MultivariateGaussian(JointFamily):
         counts = count[:, None, None]
         return np.asarray((counts * covariance + self.pooled * within) / (counts + self.pooled))
 
+    def affine(self, p: Arrays, shift: Array, scale: Array) -> dict[str, Array]:
+        return {
+            "mean": (p["mean"] - shift) / scale,
+            "covariance": p["covariance"] / (scale[:, None] * scale),
+        }
+
     def start(self, x: Array) -> dict[str, Array]:
         """Mean (W,) and diagonal covariance (W, W) of the seen values of x (rows, W)."""
         columns = [column[~np.isnan(column)] for column in x.T]

@@ -2,9 +2,8 @@
 
 A state that has met a few hundred rows cannot tell how common each of 256 grey levels is. It can
 tell how common each of some twenty ranges of them is; inside a range, levels are as common as in
-all columns together. Most pseudo-rows of a unit look like that, the others as the column does.
-Ranges hold equally many values of all columns and go over into each other, and a level that is
-common has a range of its own.
+all columns together (leaves.ranges). Most pseudo-rows of a unit look like that, the others as the
+column does.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, TabledFamily, family
 from fedcircuits.circuits.leaves import Categorical
+from fedcircuits.circuits.leaves.ranges import LevelRanges, hats
 from fedcircuits.learning.hidden_trees import kernels
 from fedcircuits.learning.hidden_trees.shape import TreeShape
-from fedcircuits.tables.schema import Variable
+from fedcircuits.tables.schema import Schema, Variable
 
 Floats = npt.NDArray[np.float32]
-RANGES = 16
 MANY = 64  # levels that have ranges
 EVEN = 1e-3  # pseudo-rows of each level of a boolean
 BACK = 50.0  # pseudo-rows that look as the ranges of the unit, for one that looks as the column
@@ -53,7 +52,7 @@ class Pseudo:
         for levels, members in _by_levels(shape, ordered).items():
             spans = {v: slice(shape.first[v], shape.first[v] + levels) for v in members}
             pooled = np.stack([flat[s] / total[v] for v, s in spans.items()]).mean(0)
-            bins, behind = _hats(pooled)
+            bins, behind = hats(pooled)
             size = np.bincount(bins, pooled * (1 - behind), int(bins.max()) + 2)
             size += np.bincount(bins + 1, pooled * behind, len(size))
             for v, span in spans.items():
@@ -113,40 +112,19 @@ def _has_order(variable: Variable) -> bool:
     return variable.levels >= MANY and all(isinstance(c, int | float) for c in variable.categories)
 
 
+def level_ranges(schema: Schema, shares: Mapping[str, Array], times: float | None) -> LevelRanges:
+    """The same for EM in double precision, of the columns with these shares of levels."""
+    names = frozenset(v.name for v in schema if v.name in shares and _has_order(v))
+    groups: dict[int, list[Array]] = {}
+    for name in schema.names:
+        if name in names:
+            groups.setdefault(len(shares[name]), []).append(shares[name])
+    pooled = {levels: np.asarray(np.mean(group, axis=0)) for levels, group in groups.items()}
+    return LevelRanges(names, BACK if times is None else times, pooled)
+
+
 def _by_levels(shape: TreeShape, ordered: set[int]) -> dict[int, list[int]]:
     groups: dict[int, list[int]] = {}
     for v in sorted(ordered):
         groups.setdefault(int(shape.sizes[v]), []).append(v)
     return groups
-
-
-def _hats(pooled: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The range before every level, and the share of the one behind: a level halfway between the
-    middles of two ranges belongs to both. A range of one common level has no other in it."""
-    bins, alone = _ranges(pooled)
-    level = np.arange(len(pooled))
-    mass = np.bincount(bins, pooled)
-    middle = np.bincount(bins, pooled * level) / np.maximum(mass, 1e-300)
-    last = len(mass) - 1
-    after = level >= middle[bins]
-    first = np.where(after, bins, bins - 1)
-    second = first + 1
-    joined = (first >= 0) & (second <= last)
-    joined &= ~(alone[np.maximum(first, 0)] | alone[np.minimum(second, last)])
-    first = np.where(joined, first, bins)
-    width = middle[np.minimum(first + 1, last)] - middle[first]
-    behind = np.where(joined, (level - middle[first]) / np.maximum(width, 1e-300), 0.0)
-    return first, np.asarray(behind, np.float32)
-
-
-def _ranges(counts: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The range of every level, in order, and which ranges are a level with more than its share."""
-    heavy = counts > counts.sum() / RANGES
-    rest = np.where(heavy, 0.0, counts)
-    middle = np.cumsum(rest) - rest / 2
-    part = np.minimum(middle * RANGES // max(rest.sum(), 1e-300), RANGES - 1)
-    new = np.diff(part, prepend=part[0]) != 0
-    new |= heavy | np.append(False, heavy[:-1])
-    new[0] = False
-    bins = np.cumsum(new)
-    return bins, np.bincount(bins, heavy) > 0

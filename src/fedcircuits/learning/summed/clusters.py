@@ -138,16 +138,17 @@ class SummedCentres:
         return cls(features, points)
 
     def nearest(self, values: Array) -> Codes:
-        x = self.features(values)
+        return self._nearest(self.features(values))
+
+    def _nearest(self, x: Array) -> Codes:
         distance = np.square(self.points).sum(axis=1) - 2 * x @ self.points.T
         return np.asarray(distance.argmin(axis=1))
 
     def sums(self, values: Array) -> Array:
         """Rows and sums of features of every cluster (clusters · (1 + features),)."""
-        member = self._members(values)
-        return np.hstack(
-            [member.sum(axis=1, keepdims=True), member @ self.features(values)]
-        ).reshape(-1)
+        x = self.features(values)
+        member = self._members(x)
+        return np.hstack([member.sum(axis=1, keepdims=True), member @ x]).reshape(-1)
 
     def moved(self, sums: Array) -> tuple[SummedCentres, bool]:
         """Centres in the middle of their rows, and whether any has moved; those without rows stay
@@ -160,13 +161,13 @@ class SummedCentres:
     def spread(self, values: Array) -> Array:
         """Rows of every cluster, then for every feature the rows that have it, their sum and sum of
         squares (clusters · (1 + 3 · features),)."""
-        member, x = self._members(values), self.features.seen(values)
+        member, x = self._members(self.features(values)), self.features.seen(values)
         known, x = (~np.isnan(x)).astype(np.float64), np.nan_to_num(x)
         parts = [member @ known, member @ x, member @ np.square(x)]
         return np.hstack([member.sum(axis=1, keepdims=True), *parts]).reshape(-1)
 
-    def _members(self, values: Array) -> Array:
-        label = self.nearest(values)
+    def _members(self, x: Array) -> Array:
+        label = self._nearest(x)
         return np.asarray(label == np.arange(len(self.points))[:, None], np.float64)
 
 

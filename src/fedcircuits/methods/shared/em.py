@@ -12,6 +12,12 @@ What a party adds in round t, and all learn the total of:
 Rows held back are judged before the first M-step and after every one, and EM ends with the
 parameters that were best on them. The last rounds before these may then be made again from all
 rows: more rounds than were best would fit the rows too closely.
+
+Of leaves with many ordered levels the rounds add up ranges of levels (in_ranges.py), and one more
+round, ``levels``, adds up every level. How far leaves are then drawn to their ranges, rows held
+back choose, unless the user has:
+
+    shared/smoothing  log-likelihoods of the rows held back, as above (smoothings, 3)
 """
 
 from __future__ import annotations
@@ -21,7 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fedcircuits.circuits.evaluation.counts import Counts
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
+from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import TableError
@@ -31,11 +39,13 @@ from fedcircuits.learning.stopping import Mask, mean_likelihood
 from fedcircuits.learning.summed.clusters import Beginning
 from fedcircuits.methods.refinement.roles import NATS, statistics_problem
 from fedcircuits.methods.refinement.rows import are_counts
+from fedcircuits.methods.shared.in_ranges import TIMES, InRanges
 from fedcircuits.methods.shared.summing import SummedRows
 from fedcircuits.methods.shared.units import Units
 
 ROWS = "log-likelihood and number of its rows, and how many pass through every unit of a node"
 COUNTS = "expected statistics of its rows for every unit that enough rows of all pass through"
+JUDGED = "log-likelihoods of its rows held back, for several smoothings, and their number"
 HEAD = 6  # numbers before those of units
 AGAIN = 3  # rounds at most that are made again from all rows
 SCALE = 2.0**12  # as which they are added: sums on shares have a fixed point
@@ -60,6 +70,7 @@ class Rounds:
     fitted: Fitted
     before: Parameters
     number: int  # of rounds from there
+    rules: Rules | None = None  # bounds of leaves, as rows held back have chosen them
 
 
 def em_by_sums(
@@ -69,19 +80,15 @@ def em_by_sums(
     program, held_rows = CircuitProgram(beginning.circuit), OwnRows.of(rows.values, held)
     start, scale = beginning.start, beginning.scale
     packed = program.pack(start) if scale is None else in_one_scale(program, start, scale)
-    shape = program.counts(held_rows.learned[:0], packed)
-    units, sound = Units.of(program, shape), SoundStatistics(are_counts(shape), program)
+    ranges = InRanges.of(program, beginning.rules)
+    sums = _Sums.of(program, packed, held_rows, ranges)
     history: list[float] = []
     scores: list[float] = []
     best, converged = [packed], False  # the best parameters, after those of rounds before
     recent = [packed]
     while True:
-        t, work = len(history), _Statistics(program, packed, held_rows)
-        own = yield from rows.counted(f"shared/counts/{t}", work)
-        passing = np.concatenate([own[:HEAD], units.rows(own[HEAD:])])
-        total = (yield from rows.add(f"shared/rows/{t}", passing, ROWS, sound.of_rows)) / SCALE
-        if total[2] < 0.5:
-            raise TableError("no row has a value to learn from")
+        name = f"{len(history)}"
+        own, total = yield from sums.passing(rows, packed, name)
         history.append(mean_likelihood(*total[:3]))
         if total[5] >= 0.5:
             scores.append(mean_likelihood(*total[3:HEAD]))
@@ -91,16 +98,90 @@ def em_by_sums(
             best = recent
             converged = len(history) > 1 and history[-1] - history[-2] < plan.tolerance
         if converged or len(history) > plan.epochs:
-            learned = program.unpack(best[-1])
-            fitted = Fitted(learned, tuple(history), tuple(scores), converged)
-            return Rounds(fitted, program.unpack(best[0]), len(best) - 1)
-        told = np.append(own[2], units.only(own[HEAD:], total[HEAD:], rows.least))
-        tag = f"shared/counts/{t}"
-        summed = (yield from rows.add(tag, told, COUNTS, sound.problem)) / SCALE
-        with rows.making(tag):
-            counts = with_pseudo_rows(program, shape.like(summed[1:]), packed, plan)
-            packed = program.maximise(counts, packed, beginning.rules)
+            break
+        counts = yield from sums.counts(rows, own, total, name)
+        with rows.making(f"shared/counts/{name}"):
+            counts = with_pseudo_rows(program, ranges.fine(counts), packed, plan)
+            packed = program.maximise(counts, packed, ranges.drawing(None))
             recent = [*recent, packed][-1 - AGAIN :]
+    learned, rules = best[-1], beginning.rules
+    if ranges:
+        last = LastRound(program, learned, held_rows, ranges, plan)
+        learned, rules = yield from last.learned(rows, history, scores)
+    fitted = Fitted(program.unpack(learned), tuple(history), tuple(scores), converged)
+    return Rounds(fitted, program.unpack(best[0]), len(best) - 1, rules)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LastRound:
+    """Counts of all levels, once, after rounds by ranges."""
+
+    program: CircuitProgram
+    packed: Packed
+    rows: OwnRows
+    ranges: InRanges
+    plan: EMSchedule
+
+    def learned(
+        self, rows: SummedRows, history: list[float], scores: list[float]
+    ) -> Flow[tuple[Packed, Rules | None]]:
+        """Parameters and bounds of leaves; what they are worth is added to the lists."""
+        name, times = "levels", self.ranges.times
+        sums = _Sums.of(self.program, self.packed, self.rows, InRanges({}, {}))
+        own, total = yield from sums.passing(rows, self.packed, name)
+        history.append(mean_likelihood(*total[:3]))
+        counts = yield from sums.counts(rows, own, total, name)
+        counts = with_pseudo_rows(self.program, counts, self.packed, self.plan)
+        if total[5] >= 0.5:
+            tried = TIMES if self.plan.ranges is None else (times,)
+
+            def judged() -> Array:
+                made = (self._maximised(counts, each) for each in tried)
+                likely = [_likelihood(self.program, each, self.rows.held) for each in made]
+                return SCALE * np.stack(likely)
+
+            sum_of = yield from rows.sum("shared/smoothing", judged, JUDGED, statistics_problem)
+            likely = [mean_likelihood(*each) for each in sum_of / SCALE]
+            times = tried[int(np.argmax(likely))]
+            scores.append(max(likely))
+        with rows.making(f"shared/counts/{name}"):
+            return self._maximised(counts, times), self.ranges.drawing(times)
+
+    def _maximised(self, counts: Counts, times: float) -> Packed:
+        return self.program.maximise(counts, self.packed, self.ranges.drawing(times))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sums:
+    """What is added up in a round: first how many rows pass through units, then their counts."""
+
+    program: CircuitProgram
+    own: OwnRows
+    ranges: InRanges
+    shape: Counts
+    units: Units
+    sound: SoundStatistics
+
+    @classmethod
+    def of(cls, program: CircuitProgram, packed: Packed, own: OwnRows, ranges: InRanges) -> _Sums:
+        shape = ranges.coarse(program.counts(own.learned[:0], packed))
+        sound = SoundStatistics(are_counts(shape), program)
+        return cls(program, own, ranges, shape, Units.of(program, shape), sound)
+
+    def passing(self, rows: SummedRows, packed: Packed, name: str) -> Flow[tuple[Array, Array]]:
+        """What this member counts, and the first total."""
+        work = _Statistics(self.program, packed, self.own, self.ranges)
+        own = yield from rows.counted(f"shared/counts/{name}", work)
+        passing = np.concatenate([own[:HEAD], self.units.rows(own[HEAD:])])
+        total = yield from rows.add(f"shared/rows/{name}", passing, ROWS, self.sound.of_rows)
+        if total[2] < 0.5 * SCALE:
+            raise TableError("no row has a value to learn from")
+        return own, total / SCALE
+
+    def counts(self, rows: SummedRows, own: Array, total: Array, name: str) -> Flow[Counts]:
+        told = np.append(own[2], self.units.only(own[HEAD:], total[HEAD:], rows.least))
+        summed = yield from rows.add(f"shared/counts/{name}", told, COUNTS, self.sound.problem)
+        return self.shape.like(summed[1:] / SCALE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +191,7 @@ class _Statistics:
     program: CircuitProgram
     packed: Packed
     rows: OwnRows
+    ranges: InRanges
 
     def __call__(self) -> Array:
         counts = self.program.counts(self.rows.learned, self.packed)
@@ -117,7 +199,7 @@ class _Statistics:
         if not np.isfinite(counts.log_likelihood):
             likely = _likelihood(self.program, self.packed, self.rows.learned)
         held = _likelihood(self.program, self.packed, self.rows.held)
-        return SCALE * np.concatenate([likely, held, counts.flat()])
+        return SCALE * np.concatenate([likely, held, self.ranges.coarse(counts).flat()])
 
 
 def _likelihood(program: CircuitProgram, packed: Packed, x: torch.Tensor) -> Array:

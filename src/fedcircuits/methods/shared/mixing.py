@@ -186,7 +186,7 @@ def coordinator(
     """``rows``: of every party. The joint circuit with one by sums, what was chosen and why, and
     what else the user should know."""
     plan, learners, validation = sharing
-    wanted = horizontal and len(rows) > 1 and float(np.median(rows)) < FEW_ROWS
+    wanted = horizontal and len(rows) > 1 and float(np.median(rows)) < _enough(learners)
     yield from broadcast(plan.members, AskShared(wanted, sum(rows)))
     if not wanted:
         return joint, "", ()
@@ -315,8 +315,14 @@ def with_shared(joint: Joint, share: float, holder: str) -> Joint:
     return Joint(circuit, placement, Parameters(weights))
 
 
+def _enough(learners: Sequence[SharedLearner]) -> int:
+    """Rows with which a party learns well enough alone."""
+    return min(learner.enough for learner in learners)
+
+
 def _reason(choice: SharedChoice, learners: Sequence[SharedLearner], rows: Sequence[int]) -> str:
-    few = f"parties have {int(np.median(rows))} rows each in the middle, fewer than {FEW_ROWS}"
+    enough = _enough(learners)
+    few = f"parties have {int(np.median(rows))} rows each in the middle, fewer than {enough}"
     if not len(choice.scores):
         name = str(learners[0])
         return f"one circuit by sums, {name}, because {few}; rows are too few to hold some back"

@@ -54,6 +54,7 @@ SIZES = "rows of every cluster"
 CENTRES = "rows of every cluster, and sums of their features"
 SPREAD = "rows of every cluster, and sums and squares of their features"
 MOST = 2.0**40  # rows
+INDICATORS = 3_000  # levels of all columns together, of which all pairs are counted
 ROWS_A_LEVEL = 25  # squared, of all rows: coarse columns have fewer levels where rows are few
 
 
@@ -161,7 +162,7 @@ def summed_columns(rows: SummedRows, schema: Schema, least: int) -> Flow[SummedC
     """``least``: rows of a bin. Rare values of the rows are replaced."""
     sketch, rare = yield from _sketch(rows, schema, least)
     most = max(float(c.sum()) for c in sketch.counts)
-    few = int(np.sqrt(most) / ROWS_A_LEVEL**0.5)
+    few = min(int(np.sqrt(most) / ROWS_A_LEVEL**0.5), INDICATORS // len(schema))
     levels, sizes = sketch.coarse(max(3, min(levels_for(len(schema)), few)))
     features = SummedFeatures.of(sketch, None)
     triangle = np.triu_indices(sum(sizes))

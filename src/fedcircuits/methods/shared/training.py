@@ -16,7 +16,9 @@ part in sums where the summation wants it (``Hub``).
     shared/rows/t     client → sum: log-likelihood and number of its rows and of those that it
                       holds back, and how many pass through every unit of a node (em.py)
     shared/counts/t   client → sum: expected statistics of its rows for every unit that at least the
-                      least count of rows of all parties pass through (units.py)
+                      least count of rows of all parties pass through (units.py); of many ordered
+                      levels by ranges of them, and once, t = levels, of every level
+    shared/smoothing  client → sum: log-likelihoods of rows held back, where there are such levels
     shared/circuit    first client → coordinator, where it does not add up: what was learned
 
 With differential privacy all of this is counted with noise, in fewer rounds (noisy.py).
@@ -76,6 +78,7 @@ class SharedLearner(Protocol):
     """What says how a shared circuit looks and where EM begins: estimators that learn by EM."""
 
     target: str | None  # the column to predict
+    enough: ClassVar[int]  # rows with which a party learns well enough alone
 
     def clusters_summed(self, schema: Schema) -> tuple[int, int | None]:
         """How many clusters EM begins with, and the column whose classes have so many each."""
@@ -243,6 +246,7 @@ def learned_together(
         beginning = learner.beginning(drawn, schema, rng)
     yield from _same_circuit(beginning.circuit, collective)
     rounds = yield from em_by_sums(rows, held, beginning, schedule)
+    beginning = replace(beginning, rules=rounds.rules)
     return LearnedTogether(beginning, rounds.fitted, drawn.rare, rounds)
 
 
