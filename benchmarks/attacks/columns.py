@@ -17,7 +17,7 @@ import fedcircuits as fc
 from benchmarks.attacks.federations import federation, patients
 from benchmarks.attacks.measuring import Measure, attempt, made
 from benchmarks.attacks.wire import Role, Tap, walked
-from fedcircuits.federation.tokens import tokens
+from fedcircuits.methods.meeting.tokens import tokens
 
 ATTACKED: list[tuple[str, Any, dict[str, Any]]] = [
     ("FedPC", fc.FedPC, {}),

@@ -42,8 +42,7 @@ from fedcircuits.federation.messages import (
     require_shape,
 )
 from fedcircuits.federation.sums.collectives import HubSum
-from fedcircuits.federation.tokens import Labels
-from fedcircuits.federation.tokens import tokens as tokens_of
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.encoders.apart import PIECE, Floats, Learned, Training, ends
 from fedcircuits.learning.encoders.choosing import EncoderJob
 from fedcircuits.learning.encoders.encoders import NetworkEncoder
@@ -63,6 +62,7 @@ from fedcircuits.methods.meeting.tokens import (
     match_messages,
     rising_order,
 )
+from fedcircuits.methods.meeting.tokens import tokens as tokens_of
 
 FIRST = ("inputs", "weight 0", "bias 0")  # layers that are never tied
 WHAT = "representations of single rows"

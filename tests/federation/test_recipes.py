@@ -171,7 +171,7 @@ def test_a_class_is_made_only_as_its_instances_are_sent(tmp_path: Path) -> None:
     for made in (
         {"made": name, "fields": {"parties": parties}},
         {"new": name, "arguments": [parties]},
-        {"state": "fedcircuits.methods.fedpc.sizes:ClusterSizes", "fields": {"dict": []}},
+        {"state": "fedcircuits.methods.fedpc.assembly:ClusterSizes", "fields": {"dict": []}},
     ):
         with pytest.raises(ProtocolError, match="in a way that is never sent"):
             unpack(encode_plain(made))

@@ -11,9 +11,9 @@ import fedcircuits as fc
 from fedcircuits.errors import ExtraMissingError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting import alignment, intersection
 from fedcircuits.methods.meeting.alignment import AlignmentPlan
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.trees import ensemble, training
 from fedcircuits.testing import check_messages, check_protocol
 from tests.federation.cases import QUICK, federation, gaps, mixed_table

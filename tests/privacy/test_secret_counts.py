@@ -13,8 +13,7 @@ from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.federation.sums.counting import Contingency
-from fedcircuits.federation.tokens import Labels, patterns
+from fedcircuits.federation.sums.counting import Contingency, Labels, patterns
 from fedcircuits.privacy.hidden_sums import Secret
 from fedcircuits.privacy.operations.checks import ALIKE, CHECKED, COMMITTED, TOSSED
 from fedcircuits.privacy.secret_counts import (

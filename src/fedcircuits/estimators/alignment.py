@@ -9,7 +9,7 @@ from fedcircuits.estimators.federated import TrainingState, run_programs
 from fedcircuits.federation.federation import COORDINATOR, Federation, row_ids
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.messages import Ledger
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.meeting import alignment
 from fedcircuits.methods.meeting.alignment import AlignmentPlan, restricted
 from fedcircuits.methods.meeting.intersection import openmined

@@ -30,7 +30,6 @@ from fedcircuits.federation.federation import COORDINATOR, Federation, Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.recipes import Held
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.apart import reporting_to
 from fedcircuits.learning.encoders.choosing import BestEncoder, encoder_for, nothing_to_read
 from fedcircuits.learning.encoders.encoders import NetworkEncoder
@@ -50,6 +49,7 @@ from fedcircuits.methods.fusion.heads import (
 from fedcircuits.methods.fusion.query import OwnerView
 from fedcircuits.methods.fusion.training import FusionPlan, TrainedFusion
 from fedcircuits.methods.meeting.task import TargetTask
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.privacy.differential import accountant_library, spent_on_representations
 
 Graph: TypeAlias = Literal["learned", "expected", "complete", "knn"] | npt.ArrayLike | None

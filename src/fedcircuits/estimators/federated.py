@@ -42,9 +42,9 @@ from fedcircuits.federation.recipes import (
     pack,
 )
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting import collecting
 from fedcircuits.methods.meeting.intersection import openmined
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.privacy.differential import DifferentialPrivacy
 from fedcircuits.tables.series import refuse_series
 

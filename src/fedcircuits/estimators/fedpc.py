@@ -38,11 +38,12 @@ from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Answers, View
 from fedcircuits.federation.recipes import Held
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import Labels, RowRule
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.fedpc import training
 from fedcircuits.methods.fedpc.leaves import LeafLearner
 from fedcircuits.methods.fedpc.planning import HUB, Dependence, FedPCPlan, Rule, Shared
 from fedcircuits.methods.fedpc.training import TrainedCircuit
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.shared.mixing import FEW_ROWS
 from fedcircuits.privacy.differential import no_privacy
 from fedcircuits.privacy.hidden_sums import Masked

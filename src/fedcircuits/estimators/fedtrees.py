@@ -39,8 +39,8 @@ from fedcircuits.federation.placement import Placement, leaves_at
 from fedcircuits.federation.recipes import Held
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
-from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting.collecting import LearnedPart
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.trees import ensemble, noisy, training
 from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf, Predictor
 from fedcircuits.methods.trees.ensemble import TreeEnsemble, fused, party_vector

@@ -49,7 +49,6 @@ from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.estimators.engine_choice import engine_of
 from fedcircuits.estimators.targets import Task
 from fedcircuits.federation.messages import Ledger
-from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.encoders import NetworkEncoder
 from fedcircuits.learning.encoders.files import AnyStoredEncoder, stored, suits
 from fedcircuits.learning.encoders.fixed import FixedEncoder
@@ -58,6 +57,7 @@ from fedcircuits.methods.fusion.fitting import Fusion, Standardisation, Vote, Vo
 from fedcircuits.methods.fusion.gathering import Traffic
 from fedcircuits.methods.fusion.heads import FusionSettings, shapes
 from fedcircuits.methods.fusion.query import FusionView, OwnerView, graph_of
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.privacy.summation_file import summation_of, summation_stored
 from fedcircuits.tables.schema import Schema, Variable
 

@@ -20,12 +20,12 @@ from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Placement
 from fedcircuits.federation.recipes import Held
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.fusion import query
 from fedcircuits.methods.fusion.fitting import Fusion
 from fedcircuits.methods.fusion.gathering import Showing, Traffic
 from fedcircuits.methods.fusion.query import FusionPredictions, FusionView, OwnerView
 from fedcircuits.methods.fusion.training import TrainedFusion
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.tables.inference import values_of
 from fedcircuits.tables.schema import Scalar, Schema
 

@@ -29,11 +29,12 @@ from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.recipes import Held, part_of
 from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.sums.topology import Neighbourhood, hubs
-from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.meeting.hello import Hello, check_rows
 from fedcircuits.methods.meeting.rows import SampleWeights, check_matchable
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.vertical import answers, kmeans
 from fedcircuits.methods.vertical.answers import AnswersPlan, Learned
 from fedcircuits.methods.vertical.em import EMPlan, EMProgress

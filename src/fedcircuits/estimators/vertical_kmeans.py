@@ -22,9 +22,10 @@ from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.messages import blaming, require_shape
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import Labels, RowRule
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.meeting.collecting import LearnedPart
 from fedcircuits.methods.meeting.rows import SampleWeights
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.vertical import kmeans
 from fedcircuits.methods.vertical.kmeans import KMeansResult, TrainedMeans
 from fedcircuits.methods.vertical.points import (

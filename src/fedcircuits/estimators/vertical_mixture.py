@@ -30,9 +30,9 @@ from fedcircuits.federation.flow import Program
 from fedcircuits.federation.messages import blaming, require_shape
 from fedcircuits.federation.recipes import Held, part_of
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting.collecting import LearnedPart
 from fedcircuits.methods.meeting.rows import SampleWeights
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.vertical import training
 from fedcircuits.methods.vertical.answers import posterior
 from fedcircuits.methods.vertical.block import check_leaves

@@ -25,8 +25,8 @@ import numpy as np
 from scipy.special import chdtrc, gammaincc
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.learning.features import features_of
 from fedcircuits.learning.independence import Flags, Floats, Index, gathered
-from fedcircuits.tables.features import features_of
 from fedcircuits.tables.schema import Schema
 
 LENIENT = 3.0  # times the level, of a pair with the target

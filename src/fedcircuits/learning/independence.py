@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.special import chdtrc, xlogy
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.tables.features import FeatureLayout, features_of
+from fedcircuits.learning.features import FeatureLayout, features_of
 from fedcircuits.tables.schema import Variable
 
 Floats = npt.NDArray[np.float32]

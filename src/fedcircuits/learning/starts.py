@@ -33,7 +33,7 @@ from fedcircuits.circuits.graph.family import (
 )
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, random_weights
 from fedcircuits.circuits.graph.structures import indicator_codes
-from fedcircuits.tables.features import FeatureLayout
+from fedcircuits.learning.features import FeatureLayout
 from fedcircuits.tables.schema import Schema, Variable
 
 Labels = npt.NDArray[np.int64]

@@ -44,8 +44,7 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, broadcast, receive, send
 from fedcircuits.federation.messages import Booleans, IntegerVector, Message, require, require_shape
 from fedcircuits.federation.recipes import fresh_key
-from fedcircuits.federation.sums.counting import CombinationCounts, Contingency
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import CombinationCounts, Contingency, Labels
 from fedcircuits.privacy.arithmetic.field import Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.checks import Claim, Made, checks_made, dot

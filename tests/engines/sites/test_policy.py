@@ -24,7 +24,6 @@ from fedcircuits.errors import (
     ProtocolError,
     SiteError,
 )
-from fedcircuits.federation import tokens
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Effect, Flow, Program, Send, through
 from fedcircuits.federation.messages import encode_fields, fields_of
@@ -32,6 +31,7 @@ from fedcircuits.federation.recipes import Held, Here, Own
 from fedcircuits.methods.fedpc import query, training
 from fedcircuits.methods.fedpc.planning import FedPCPlan
 from fedcircuits.methods.fedpc.training import UsedLeaves
+from fedcircuits.methods.meeting.intersection import derived
 from fedcircuits.methods.meeting.tokens import hidden_rows
 from fedcircuits.methods.private_forest.parameters import opening
 from fedcircuits.methods.trees import training as trees
@@ -214,7 +214,7 @@ def test_a_key_that_is_no_bytes_hides_nothing() -> None:
     """A hash takes arrays too, and these a recipe may bring."""
     known: Any = np.arange(32, dtype=np.uint8)
     with pytest.raises(ProtocolError, match="expected bytes"):
-        tokens.derived(known, "tokens")
+        derived(known, "tokens")
     with pytest.raises(ProtocolError, match="needs its own secret"):
         next(hidden_rows("a", np.arange(3), ("a", "b"), known))
     with pytest.raises(ParameterError, match="expected 32 bytes"):

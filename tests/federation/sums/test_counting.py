@@ -12,8 +12,7 @@ import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.federation.sums.counting import Contingency, RowLabels, compact
-from fedcircuits.federation.tokens import Labels, patterns
+from fedcircuits.federation.sums.counting import Contingency, Labels, RowLabels, compact, patterns
 from fedcircuits.testing import check_messages, check_protocol
 
 PARTIES = ("a", "b", "c")

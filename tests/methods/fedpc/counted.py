@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedcircuits.federation.federation import Subspace
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.fedpc.assembly import leaf_name
 
 Sizes = Mapping[str, Sequence[int]]

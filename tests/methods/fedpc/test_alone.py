@@ -9,14 +9,14 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.errors import MessageError
-from fedcircuits.methods.fedpc.alone import (
+from fedcircuits.methods.fedpc.cells import CellTask, RowCells
+from fedcircuits.methods.fedpc.leaves import (
     ALL_APART,
     MOST_APART,
     least_apart,
     mean_gain,
     share_apart,
 )
-from fedcircuits.methods.fedpc.cells import CellTask, RowCells
 
 BELOW = 0.1  # nats that a hundred test rows do not tell apart
 

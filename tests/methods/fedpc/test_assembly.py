@@ -15,7 +15,7 @@ from fedcircuits.circuits.graph.circuit import CIRCUIT, Leaf
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR, Subspace
 from fedcircuits.federation.placement import Joint
-from fedcircuits.federation.tokens import Labels, patterns
+from fedcircuits.federation.sums.counting import Labels, patterns
 from fedcircuits.methods.fedpc.assembly import (
     Assembly,
     by_cooccurrence,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.fedpc.clusters import (
     FEWEST_ROWS,
     clusters_by_others,

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.federation.tokens import Labels, tokens
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.fedpc.clusters import MOST_GROUPS, OthersClusters, _told, clusters_of
+from fedcircuits.methods.meeting.tokens import tokens
 from tests.federation.cases import QUICK
 from tests.methods.watched import Watched, read
 

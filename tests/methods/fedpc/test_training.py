@@ -14,7 +14,7 @@ from fedcircuits.engines.outcome import as_one_of
 from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import replay
-from fedcircuits.federation.tokens import Labels, patterns
+from fedcircuits.federation.sums.counting import Labels, patterns
 from fedcircuits.methods.fedpc.assembly import information_left_out
 from fedcircuits.methods.fedpc.planning import by_rows_held, numbered
 from tests.federation.cases import QUICK, federation, gaps, mixed_table

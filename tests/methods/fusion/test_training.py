@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.federation.tokens import tokens
+from fedcircuits.methods.meeting.tokens import tokens
 from fedcircuits.testing import check_protocol
 from tests.methods.fusion.sensors import EVENT, ROWS, fitted, owners
 

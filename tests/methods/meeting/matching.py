@@ -10,10 +10,12 @@ import numpy as np
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR, Party, row_ids
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.federation.tokens import Labels, RowRule, derived
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
+from fedcircuits.methods.meeting.intersection import derived
 from fedcircuits.methods.meeting.rows import MatchedRows, SampleWeights, match_rows
 from fedcircuits.methods.meeting.tokens import (
+    RowRule,
     TokenKey,
     hidden_rows,
     match_tokens,

@@ -15,9 +15,9 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.errors import ExtraMissingError
 from fedcircuits.federation.federation import COORDINATOR, Federation
-from fedcircuits.federation.tokens import Tokens, derived, tokens
 from fedcircuits.methods.meeting import intersection
-from fedcircuits.methods.meeting.tokens import TokenKey
+from fedcircuits.methods.meeting.intersection import derived
+from fedcircuits.methods.meeting.tokens import TokenKey, Tokens, tokens
 from tests.federation.cases import QUICK
 from tests.methods.watched import Watched, read
 

@@ -14,9 +14,8 @@ from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, MessageError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.tokens import tokens
 from fedcircuits.methods.meeting.rows import BY_POSITION, MatchedRows
-from fedcircuits.methods.meeting.tokens import agreed_values, rising_order
+from fedcircuits.methods.meeting.tokens import agreed_values, rising_order, tokens
 from fedcircuits.testing import check_messages, check_protocol
 from tests.methods.meeting.matching import KEY, SECRETS, listing, matching, parties
 from tests.methods.watched import Watched, read, saying

@@ -19,7 +19,7 @@ from fedcircuits.circuits.leaves import Gaussian
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Joint, View, leaves_at
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.leaf_em import MStep
 from fedcircuits.methods.refinement import training
 from fedcircuits.methods.refinement.roles import EMSettings, EMSite

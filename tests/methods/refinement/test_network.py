@@ -15,7 +15,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.leaf_em import LEAST
 from fedcircuits.learning.stopping import EarlyStopping
 from fedcircuits.methods.refinement.roles import STEP, STOPPING, EMSettings

@@ -12,8 +12,8 @@ import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Envelope, Program, replay
-from fedcircuits.federation.tokens import derived, tokens
-from fedcircuits.methods.meeting.tokens import TokenKey
+from fedcircuits.methods.meeting.intersection import derived
+from fedcircuits.methods.meeting.tokens import TokenKey, tokens
 from fedcircuits.methods.trees import ensemble
 from fedcircuits.methods.trees.growing import TreesPlan
 from tests.methods.trees.cases import SECRET, fields, programs, recorded, table

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, gather, send
 from fedcircuits.federation.messages import IntegerVector, Message, require, require_shape
-from fedcircuits.federation.tokens import Labels, patterns
 
+Labels = npt.NDArray[np.int64]
 # combinations (combinations, parties), −1 where a party lacks the rows; how many rows have each
 CombinationCounts: TypeAlias = tuple[Labels, Array]
 
@@ -113,3 +114,9 @@ def compact(labels: Labels) -> Labels:
     """The same numbers in the fewest bytes."""
     least = np.min_scalar_type(-1 - int(labels.max(initial=0)))
     return labels.astype(least)
+
+
+def patterns(labels: Labels) -> tuple[Labels, Array]:
+    """The different rows of labels (rows, parties), and how many rows have each."""
+    different, counts = np.unique(labels, axis=0, return_counts=True)
+    return different, counts.astype(np.float64)

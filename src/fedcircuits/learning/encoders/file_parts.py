@@ -9,7 +9,7 @@ from fedcircuits.circuits.graph.records import AnyArray, SchemaJson, Size, Store
 from fedcircuits.errors import FileError
 from fedcircuits.learning.encoders.foreign import LinearRule, RegressingEncoder
 from fedcircuits.learning.encoders.inputs import InputReading
-from fedcircuits.tables.features import FeatureLayout
+from fedcircuits.learning.features import FeatureLayout
 from fedcircuits.tables.schema import Schema, Variable
 
 

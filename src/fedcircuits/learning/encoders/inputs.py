@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.errors import QueryError, TableError
-from fedcircuits.tables.features import FeatureLayout
+from fedcircuits.learning.features import FeatureLayout
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.series import Series
 from fedcircuits.tables.table import Table

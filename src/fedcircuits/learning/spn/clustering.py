@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.learning.features import FeatureLayout, features_of
 from fedcircuits.learning.independence import Flags, Floats, Index, gathered
-from fedcircuits.tables.features import FeatureLayout, features_of
 from fedcircuits.tables.schema import Schema
 
 SEED_ROUNDS = 4  # of k-means: it only has to begin EM well

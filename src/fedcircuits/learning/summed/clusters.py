@@ -26,10 +26,10 @@ from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.learning.chow_liu.trees import chow_liu_circuit
+from fedcircuits.learning.features import FeatureLayout
 from fedcircuits.learning.independence import Index, mutual_information
 from fedcircuits.learning.least_counts import RareValues
 from fedcircuits.learning.summed.sketches import Codes, Sketch
-from fedcircuits.tables.features import FeatureLayout
 from fedcircuits.tables.schema import Schema
 
 APART = 1e3  # what classes are multiplied by, so that clusters are within them

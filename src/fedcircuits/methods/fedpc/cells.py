@@ -8,7 +8,7 @@ the number of rows, so that neighbours overlap, with a trace of heavy tails.
 
     count/cells   client → coordinator: tokens of rows in views, rising; by column the cell of each,
                   −1 where the value is missing or not sent. And one number: how much its columns
-                  say about each other (alone.py).
+                  say about each other (leaves.py).
 
 **Views.** Cells of many columns together are as good as a name to whoever knows these columns of a
 person from elsewhere. So a row is in many views, in each with few columns of every party, and has
@@ -41,11 +41,17 @@ from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, compute, send
 from fedcircuits.federation.messages import Count, IntegerVector, require, require_shape
-from fedcircuits.federation.sums.counting import compact
-from fedcircuits.federation.tokens import Labels, Tokens, derived, tokens
+from fedcircuits.federation.sums.counting import Labels, compact
 from fedcircuits.learning.least_counts import pooled
 from fedcircuits.learning.spn.marginals import Marginals
-from fedcircuits.methods.meeting.tokens import HiddenRows, TokenMessage, rising_order
+from fedcircuits.methods.meeting.intersection import derived
+from fedcircuits.methods.meeting.tokens import (
+    HiddenRows,
+    TokenMessage,
+    Tokens,
+    rising_order,
+    tokens,
+)
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 

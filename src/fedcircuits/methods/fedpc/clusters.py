@@ -47,8 +47,7 @@ from fedcircuits.federation.messages import (
     require,
     require_shape,
 )
-from fedcircuits.federation.sums.counting import compact
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import Labels, compact
 from fedcircuits.learning.independence import Floats
 from fedcircuits.learning.spn.clustering import Features, split_rows
 from fedcircuits.methods.fedpc.planning import Auto, ClusterTask, Division, usual_clusters

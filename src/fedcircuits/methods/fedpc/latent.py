@@ -28,10 +28,9 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, gather
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.chow_liu.stacking import LearnedForest, learn_forest
 from fedcircuits.learning.chow_liu.states import StateRows
-from fedcircuits.methods.fedpc.alone import least_apart, share_apart
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
 from fedcircuits.methods.fedpc.cells import (
     MOST_CELLS,
@@ -41,6 +40,7 @@ from fedcircuits.methods.fedpc.cells import (
     cell_name,
     number_of_cells,
 )
+from fedcircuits.methods.fedpc.leaves import least_apart, share_apart
 from fedcircuits.methods.meeting.hello import Hello
 from fedcircuits.methods.meeting.tokens import match_messages
 from fedcircuits.tables.schema import Schema

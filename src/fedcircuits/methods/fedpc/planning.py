@@ -23,11 +23,11 @@ from fedcircuits.federation.messages import Count, Message, require
 from fedcircuits.federation.placement import Answers
 from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.sums.counting import Contingency
+from fedcircuits.federation.sums.counting import Contingency, Labels
 from fedcircuits.federation.sums.summations import Hub
-from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.fedpc.cells import MOST_CELLS, MOST_VIEWS, CellTask
 from fedcircuits.methods.meeting.hello import Assignment
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.refinement.roles import EMSettings
 from fedcircuits.methods.refinement.training import Way
 from fedcircuits.methods.shared.training import SharedPlan
@@ -154,7 +154,7 @@ class ClusterTask:
 @dataclass(frozen=True, slots=True)
 class LeafGroup:
     """Variables of which a client learns a leaf from every cluster, or one from all rows; or both,
-    as two groups of one number (alone.py)."""
+    as two groups of one number (leaves.py)."""
 
     number: int  # among the groups of all divisions
     division: int
@@ -232,7 +232,7 @@ class Division:
         return Contingency(self.parties, tuple(clusters), tuple(s.holders for s in self.spaces))
 
     def apart(self, plan: FedPCPlan) -> bool:
-        """Whether what its parties learn alone stands beside what joins them (alone.py)."""
+        """Whether what its parties learn alone stands beside what joins them (leaves.py)."""
         usual = plan.shared == "divided" and plan.weights != "sizes"
         return usual and self.turn == 0 and len(self.parties) > 1
 

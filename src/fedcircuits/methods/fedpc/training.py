@@ -75,18 +75,24 @@ from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, row_i
 from fedcircuits.federation.flow import Flow, digest, gather, receive, send
 from fedcircuits.federation.messages import Message, require
 from fedcircuits.federation.placement import QuestionBudget, View, leaves_at
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.least_counts import rare_mixed
 from fedcircuits.methods.fedpc import latent
-from fedcircuits.methods.fedpc.alone import learn_alone, learn_judged, with_apart
-from fedcircuits.methods.fedpc.assembly import children_of, joined
+from fedcircuits.methods.fedpc.assembly import ClusterSizes, children_of, combination_counts, joined
 from fedcircuits.methods.fedpc.cells import (
     cells_of,
     learn_cells,
     send_cells,
 )
 from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
-from fedcircuits.methods.fedpc.leaves import LeafLearner, LearnedLeaf, fitted_leaf
+from fedcircuits.methods.fedpc.leaves import (
+    LeafLearner,
+    LearnedLeaf,
+    fitted_leaf,
+    learn_alone,
+    learn_judged,
+    with_apart,
+)
 from fedcircuits.methods.fedpc.planning import (
     INDEPENDENT,
     MADE_UP,
@@ -102,7 +108,6 @@ from fedcircuits.methods.fedpc.planning import (
     numbered,
     work_of,
 )
-from fedcircuits.methods.fedpc.sizes import ClusterSizes, combination_counts
 from fedcircuits.methods.meeting.hello import Hello, Method, hellos_of, introduce
 from fedcircuits.methods.meeting.tokens import hidden_rows, match_tokens, send_tokens, target_of
 from fedcircuits.methods.refinement import training as refinement

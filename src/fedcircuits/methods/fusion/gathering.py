@@ -54,10 +54,10 @@ from fedcircuits.federation.messages import (
 )
 from fedcircuits.federation.recipes import own_key as own_bytes
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import Labels, Tokens
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.fusion.fitting import OwnerRows
 from fedcircuits.methods.meeting.hello import Hello, RowCount
-from fedcircuits.methods.meeting.tokens import TokenMessage, match_messages
+from fedcircuits.methods.meeting.tokens import TokenMessage, Tokens, match_messages
 from fedcircuits.privacy.differential import draws_of
 from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.tables.schema import Variable

@@ -45,7 +45,6 @@ from fedcircuits.federation.messages import (
     require_shape,
 )
 from fedcircuits.federation.placement import Placement
-from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.choosing import nothing_to_read
 from fedcircuits.learning.encoders.foreign import Encoder, LabelsOnly
 from fedcircuits.methods.fusion.fitting import Fusion, OwnerRows, Votes
@@ -61,7 +60,7 @@ from fedcircuits.methods.fusion.gathering import (
     masked,
     packed,
 )
-from fedcircuits.methods.meeting.tokens import hidden_rows
+from fedcircuits.methods.meeting.tokens import RowRule, hidden_rows
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 

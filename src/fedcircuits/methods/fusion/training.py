@@ -52,7 +52,6 @@ from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, broadcast, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import AnyArray, Message, blaming, require
 from fedcircuits.federation.placement import Placement
-from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.choosing import EncoderJob, fit_all
 from fedcircuits.learning.encoders.foreign import Encoder
 from fedcircuits.methods.fusion import gathering
@@ -71,6 +70,7 @@ from fedcircuits.methods.meeting import hello
 from fedcircuits.methods.meeting.hello import Assignment, Hello, Method
 from fedcircuits.methods.meeting.task import TargetTask, agree_on_task, with_task
 from fedcircuits.methods.meeting.tokens import (
+    RowRule,
     agreed_values,
     hidden_rows,
     match_tokens,

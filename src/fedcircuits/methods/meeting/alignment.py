@@ -28,9 +28,10 @@ from fedcircuits.federation.described import chosen_rows
 from fedcircuits.federation.federation import COORDINATOR, Federation, Party, row_ids
 from fedcircuits.federation.flow import Flow, gather, receive, send
 from fedcircuits.federation.messages import Count, IntegerVector, Message, require_places
-from fedcircuits.federation.tokens import Labels, RowRule
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.meeting.intersection import common, key_from, positions, shared_rows
 from fedcircuits.methods.meeting.tokens import (
+    RowRule,
     RowTokens,
     hidden_rows,
     match_messages,

@@ -21,21 +21,29 @@ A lost party ends the run.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 
-from fedcircuits.errors import ExtraMissingError, MessageError
+from fedcircuits.errors import ExtraMissingError, MessageError, ProtocolError
 from fedcircuits.federation.flow import Flow, broadcast, compute, digest, receive, send
 from fedcircuits.federation.messages import Message, require
-from fedcircuits.federation.tokens import Labels, derived
+from fedcircuits.federation.sums.counting import Labels
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 T = TypeVar("T")
+
+
+def derived(secret: bytes, purpose: str) -> bytes:
+    """32 bytes for one purpose, from which neither the secret nor those for others follow."""
+    if not isinstance(secret, bytes):  # an array, which a hash takes too, may be anybody's
+        raise ProtocolError(f"a secret of {type(secret).__name__}: expected bytes")
+    return hmac.digest(secret, purpose.encode(), "sha256")
 
 
 class SealedIds(Message, frozen=True):

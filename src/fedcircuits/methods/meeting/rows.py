@@ -39,9 +39,10 @@ from fedcircuits.federation.messages import (
     require_places,
     require_shape,
 )
-from fedcircuits.federation.tokens import Labels, RowRule
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.meeting.hello import Hello, RowCount
 from fedcircuits.methods.meeting.tokens import (
+    RowRule,
     RowTokens,
     agreed_values,
     hidden_rows,

@@ -12,6 +12,9 @@ learns which parties hold the same rows, but cannot identify them. Anybody with 
 can test guessed ids: a coordinator that gets the key from a party, and a first party that leads
 without a coordinator. No token reaches another party.
 
+A party has at most one secret, from the operating system and never from a seed. Keys for different
+purposes are derived from it, so that knowing one of them reveals none of the others.
+
 With ``rows="private"`` no token comes from an id. Parties find the rows that all of them hold by
 private set intersection (intersection.py). The token of such a row is a keyed hash of its place
 among them; every other row has one that its party has drawn, which matches no other. So a
@@ -27,9 +30,11 @@ A method that sends something about single rows to the coordinator derives its m
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,10 +52,12 @@ from fedcircuits.federation.messages import (
     require_places,
     require_shape,
 )
-from fedcircuits.federation.tokens import Labels, RowRule, Tokens, derived, matched, tokens
-from fedcircuits.methods.meeting.intersection import key_from, shared_rows
+from fedcircuits.federation.sums.counting import Labels
+from fedcircuits.methods.meeting.intersection import derived, key_from, shared_rows
 from fedcircuits.tables.table import Table
 
+Tokens = npt.NDArray[np.uint64]
+RowRule: TypeAlias = Literal["tokens", "private"]  # how rows are matched
 LEAST_SECRET, KEY = 16, 32  # bytes; a hash takes a key and the same with zeros behind it for one
 
 
@@ -97,6 +104,29 @@ class TargetValues(Message, frozen=True):
 
 
 # ---------------------------------------------------------------------- tokens
+
+
+def tokens(ids: npt.NDArray[np.generic], key: bytes) -> Tokens:
+    """(rows,) keyed hashes; 1 and "1" are the same id."""
+    seal = hmac.new(key, digestmod=hashlib.sha256)
+    hashes = np.empty(len(ids), dtype=np.uint64)
+    for i, value in enumerate(ids.tolist()):
+        one = seal.copy()
+        one.update(str(value).encode())
+        hashes[i] = int.from_bytes(one.digest()[:8], "little")
+    return hashes
+
+
+def matched(lists: list[Tokens]) -> Labels:
+    """(different tokens, lists): where a token is in each party's list, −1 where it is not.
+
+    Rows of the result are in the order of tokens, which is not the order of any party's rows.
+    """
+    every = np.unique(np.concatenate(lists)) if lists else np.zeros(0, np.uint64)
+    where = np.full((len(every), len(lists)), -1, dtype=np.int64)
+    for i, hashes in enumerate(lists):
+        where[np.searchsorted(every, hashes), i] = np.arange(len(hashes))
+    return where
 
 
 def key_of(me: str, parties: Sequence[str], secret: bytes) -> Flow[bytes]:

@@ -26,7 +26,7 @@ from fedcircuits.federation.messages import (
     require_shape,
 )
 from fedcircuits.federation.placement import Joint
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.leaf_em import EMLeaf, Moments
 from fedcircuits.learning.stopping import Mask, held_back, held_share, mean_of_rows
 from fedcircuits.methods.refinement.roles import A, EMSite, Role, are_likelihoods

@@ -21,7 +21,7 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import Booleans, FiniteMatrix, Message, require, require_shape
 from fedcircuits.federation.placement import Joint
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.stopping import held_back, held_share, mean_of_rows
 from fedcircuits.methods.refinement.network import (
     HeldRows,

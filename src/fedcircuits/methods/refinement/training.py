@@ -74,7 +74,7 @@ from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.federation.flow import Flow, tell
 from fedcircuits.federation.placement import Joint, View
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.stopping import EarlyStopping, held_share
 from fedcircuits.methods.refinement import network, rows, sums
 from fedcircuits.methods.refinement.roles import STOPPING, A, EMSettings, EMSite, Role

@@ -58,10 +58,10 @@ from fedcircuits.federation.flow import Flow, broadcast, compute, digest, gather
 from fedcircuits.federation.messages import FiniteVector, Message, require, require_shape
 from fedcircuits.federation.recipes import fresh_key
 from fedcircuits.federation.sums.collectives import Collective
-from fedcircuits.federation.tokens import derived
 from fedcircuits.learning.em import EMSchedule, with_pseudo_rows
 from fedcircuits.learning.stopping import Mask
 from fedcircuits.learning.summed.clusters import Beginning
+from fedcircuits.methods.meeting.intersection import derived
 from fedcircuits.methods.refinement.roles import statistics_problem
 from fedcircuits.methods.shared.training import LearnedTogether
 from fedcircuits.methods.shared.units import Units

@@ -34,7 +34,7 @@ from fedcircuits.arguments import SEED, Declared, Whole, check_arguments
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError, TableError
 from fedcircuits.learning.batches import row_weights
-from fedcircuits.tables.features import FeatureLayout
+from fedcircuits.learning.features import FeatureLayout
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 

@@ -52,8 +52,8 @@ from fedcircuits.federation.flow import Flow, compute, driven, tell
 from fedcircuits.federation.sums.checked import MOST_ROWS, CheckedSums, counts_problem
 from fedcircuits.federation.sums.collectives import HubSum, Summation
 from fedcircuits.federation.sums.summations import Hub
-from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting.task import TargetTask
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf, FlatTree, Predictor, Truths
 from fedcircuits.methods.trees.edges import edges_of
 from fedcircuits.methods.trees.ensemble import base_of, tree_names

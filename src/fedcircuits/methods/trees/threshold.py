@@ -36,8 +36,8 @@ from fedcircuits.federation.messages import (
 )
 from fedcircuits.federation.sums.checked import MOST_ROWS, CheckedSums
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import Labels, Tokens
-from fedcircuits.methods.meeting.tokens import TokenMessage, match_messages, rising_order
+from fedcircuits.federation.sums.counting import Labels
+from fedcircuits.methods.meeting.tokens import TokenMessage, Tokens, match_messages, rising_order
 from fedcircuits.methods.trees.ensemble import (
     TreeEnsemble,
     average_predictions,

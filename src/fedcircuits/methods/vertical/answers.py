@@ -37,9 +37,9 @@ from fedcircuits.federation.messages import (
 from fedcircuits.federation.placement import View
 from fedcircuits.federation.sums.collectives import FINITE, Check, Span, Summation, Then, expected
 from fedcircuits.federation.sums.topology import Neighbourhood
-from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting.hello import Method, leader_of
 from fedcircuits.methods.meeting.rows import MatchedRows
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.vertical.points import PartyCentres
 from fedcircuits.methods.vertical.rows import Setting
 from fedcircuits.tables.schema import Schema

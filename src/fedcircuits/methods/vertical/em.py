@@ -18,7 +18,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.flow import Flow, compute, tell
 from fedcircuits.federation.sums.collectives import FINITE, Span, expected
 from fedcircuits.federation.sums.topology import Neighbourhood
-from fedcircuits.federation.tokens import RowRule
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.vertical.block import BlockState, MixtureBlock, UserValues, added
 from fedcircuits.methods.vertical.points import KEPT, PointSpace, begun, lloyd, seeded
 from fedcircuits.methods.vertical.rows import RowSums

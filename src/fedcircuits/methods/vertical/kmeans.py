@@ -36,7 +36,7 @@ from fedcircuits.federation.messages import (
     require,
 )
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.meeting.hello import Method, leader_of
 from fedcircuits.methods.meeting.rows import MatchedRows, SampleWeights
 from fedcircuits.methods.vertical.points import (

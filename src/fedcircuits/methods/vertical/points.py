@@ -34,16 +34,17 @@ import numpy.typing as npt
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.flow import Flow, compute, tell
 from fedcircuits.federation.sums.collectives import FINITE, Span, expected
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.federation.sums.topology import Neighbourhood
-from fedcircuits.federation.tokens import Labels, RowRule
+from fedcircuits.learning.features import FeatureLayout
 from fedcircuits.learning.spn.clustering import draw_row
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.vertical.gaussian import CHUNK, column_scales
 from fedcircuits.methods.vertical.rows import (
     ALIKE,
     RowSums,
     Terms,
 )
-from fedcircuits.tables.features import FeatureLayout
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 

@@ -47,11 +47,12 @@ from fedcircuits.federation.messages import (
     require_shape,
 )
 from fedcircuits.federation.sums.collectives import Check, Collective, Summation, Then
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.federation.sums.topology import Neighbourhood
-from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.learning.spn.clustering import draw_row
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
 from fedcircuits.methods.meeting.rows import MatchedRows, SampleWeights, match_rows
+from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 

@@ -65,8 +65,8 @@ from fedcircuits.federation.messages import (
 )
 from fedcircuits.federation.placement import Joint, View
 from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.federation.sums.topology import Neighbourhood
-from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.meeting.hello import Method, leader_of
 from fedcircuits.methods.meeting.rows import MatchedRows, SampleWeights
 from fedcircuits.methods.vertical.block import MixtureBlock, joint_of

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcircuits.tables.features import FeatureLayout, features_of
+from fedcircuits.learning.features import FeatureLayout, features_of
 from fedcircuits.tables.schema import Schema, Variable
 
 KINDS = [

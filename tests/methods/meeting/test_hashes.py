@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcircuits.federation.tokens import matched, patterns, tokens
+from fedcircuits.federation.sums.counting import patterns
+from fedcircuits.methods.meeting.tokens import matched, tokens
 
 KEY = b"a key that the coordinator lacks"
 
