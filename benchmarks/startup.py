@@ -106,20 +106,20 @@ def _megabytes(folder: Path) -> float:
 
 def page(installed: list[Json], tasks: list[Json]) -> dict[str, Any]:
     machine: dict[str, Any] = machine_facts()
-    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     about = (
         "An installation has the required packages alone, with the CPU build of torch, from a new "
-        "environment and without pip's cache; its seconds depend on the network. A task is a new "
-        f"process on {machine['processor']}, {machine['cores']} cores, load "
-        f"{os.getloadavg()[0]:.1f}, Python {machine['python']}, {versions}; kernels were compiled "
-        "before."
+        "environment and without pip's cache; its seconds depend on the network and on other "
+        "programs. A task is a new process; kernels were compiled before."
     )
+    where = [{"machine": machine["processor"], "cores": machine["cores"],
+              "load": f"{os.getloadavg()[0]:.1f}", "Python": machine["python"],
+              **machine["versions"]}]  # fmt: skip
     blocks: list[dict[str, Any]] = [
         {"code": "python -m benchmarks.startup --page"},
         {"text": about},
-        *({"columns": list(rows[0]), "rows": [list(r.values()) for r in rows]}
-          for rows in (installed, tasks)),
-    ]  # fmt: skip
+    ]
+    for rows in (installed, tasks, where):
+        blocks.append({"columns": list(rows[0]), "rows": [list(r.values()) for r in rows]})
     return {"title": "Installing and starting", "blocks": blocks}
 
 

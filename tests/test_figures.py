@@ -45,7 +45,6 @@ CHOSEN = {
     ],
     "ray": ["0.5 ms per message and 125 MB/s"],
     "vertical": ["ratio of 0.35", "standard deviation of 0.3"],
-    "README.md": ["CPU build of torch (200 MB)"],
     "learners.md": ["in at most 256 MB", "significance level of 0.05"],
     "nvflare.md": ["after 120 s an error"],
 }  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -90,3 +92,17 @@ def test_words_that_do_not_fit(
     found = train(home, monkeypatch, f"{COLUMNS} {words}")
     assert found.exit_code == 1 and line in found.stderr
     assert found.stderr.count("\n") == 1 and not (home / "m.fc").exists()
+
+
+def test_a_reader_that_leaves_early_does_not_cost_the_model(home: Path) -> None:
+    """As in fedcircuits train … | head."""
+    words = [sys.executable, "-m", "fedcircuits", "train", *COLUMNS.split(), "-o", "left.fc"]
+    with subprocess.Popen(
+        words, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as ran:
+        assert ran.stdout is not None and ran.stderr is not None
+        while not ran.stdout.readline().startswith("Messages"):
+            pass
+        ran.stdout.close()
+        assert "Traceback" not in ran.stderr.read()
+    assert isinstance(fc.load(home / "left.fc"), fc.Model)

@@ -54,8 +54,8 @@ def train(
             training.fit(model, federation, watch, **settings)
         except PartyLostError as error:
             raise PartyLostError(error.party, f"{error}; {how} resumes the run") from error
-        training.show_ledger(model)
         model.save(output)
+        training.show_ledger(model)
         screen.say(
             f"\nwrote {output}: the coordinator's part of {run}, the others are at the sites"
         )

@@ -124,7 +124,6 @@ def train(
     columns.show({party.name: party.table for party in federation})
     describe(federation)
     fit(model, federation, watch, engine=engine)
-    show_ledger(model)
     typed = ["fedcircuits", "train", *files, *(["--row-id", row_id] if row_id else [])]
     typed += [*words.words(), *said.words()]
     typed += ["--least-count", str(least_count)] if least_count != LEAST_COUNT else []
@@ -132,6 +131,7 @@ def train(
     how = shlex.join([*typed, "-o", str(output)])
     methods.save(output, model, federation, words.about(engine), how, declared.reading)
     schema = columns.write(output, federation, declared.reading)
+    show_ledger(model)  # the reader of a pipe may have left: | head
     screen.say(f"\nwrote {output}, and {schema}, which you can edit and pass to --schema")
     return {"model": str(output), "schema": str(schema)} | summary(model, federation, how)
 
