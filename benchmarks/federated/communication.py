@@ -58,7 +58,7 @@ def measured(name: str, most: int) -> dict[str, list[dict[str, Cell]]]:
 def _circuit(data: Data, federation: fc.Federation) -> tuple[dict[str, Cell], int]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = fc.FedPC(target=data.target, random_state=0).fit(federation)
+        model = fc.FedPC(method="one_pass", target=data.target, random_state=0).fit(federation)
     whole = model.collect()
     circuits = [whole.parameters_, *(p for _, p in whole.parameters_.circuits.values())]
     numbers = sum(a.size for p in circuits for own in p.values.values() for a in own.values())

@@ -50,7 +50,8 @@ def record(item: Item, full: bool) -> dict[str, Any]:
     options = " --full" * full + f" --seeds {most}" * (full and most is not None)
     size += f", at most {most} seed{'s' * (most > 1)}" if full and most is not None else ""
     spent = round(max(seconds, 0.0), 1)
-    return {"rows": rows, "size": size, "options": options, "cpu seconds": spent}
+    about = {"size": size, "options": options, "commit": place().stem, "cpu seconds": spent}
+    return {"rows": rows, **about}
 
 
 def page(found: dict[str, dict[str, Any]], machine: dict[str, Any]) -> dict[str, Any]:
@@ -76,11 +77,12 @@ def _item(item: Item, found: dict[str, Any] | None) -> list[dict[str, Any]]:
         return [*head, {"text": f"Not run yet: `python -m benchmarks.paper {item.key}`."}]
     seconds = found["cpu seconds"]
     cost = "" if seconds is None else f", {seconds:,.0f} CPU seconds"
+    code = f"commit {found['commit']}" if "commit" in found else "run with older code"
     if "error" in found:
         return [*head, {"text": f"Could not be run here: {found['error']}"}]
     return [
         *head,
-        {"text": f"{item.about} Size: {found['size']}{cost}."},
+        {"text": f"{item.about} Size: {found['size']}{cost}; {code}."},
         {"code": f"python -m benchmarks.paper {item.key}{found['options']}"},
         {"columns": list(COLUMNS), "rows": found["rows"]},
     ]

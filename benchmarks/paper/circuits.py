@@ -157,7 +157,8 @@ def _by_parties(
         first = first or row["cpu s, slowest"]
         bits = f"{number(row['bits per dimension'], 3)} bits"
         ours = f"{bits}, time {number(row['cpu s, slowest'] / first)}"
-        lines.append(Line(f"{name}, {learn:,} images, {at} parties", "", ours, "", base))
+        who = "1 party" if at == 1 else f"{at} parties"
+        lines.append(Line(f"{name}, {learn:,} images, {who}", "", ours, "", base))
         base = ""
     return lines
 
@@ -250,7 +251,7 @@ def figure_5(full: bool) -> list[Line]:
             measured = kept(f"figure 5 · {name}", partial(communication.measured, name, most))
             for split, rows in measured.items():
                 ours, theirs = ({**r} for r in rows)
-                sent = f"{_megabytes(ours['bytes'])}, with its model {_megabytes(ours['model'])}"
+                sent = f"{_megabytes(ours['bytes'])}, its model {_megabytes(ours['model'])} more"
                 until = f"until best {_megabytes(theirs['until best'])}"
                 other = f"{theirs['']} {_megabytes(theirs['bytes'])}, {until}"
                 lines.append(Line(f"{name}, {split}", "FedPC least, on a log scale", sent, other))
@@ -275,8 +276,10 @@ ABOUT = {
     "7": "Macro-F1 on test rows; ours, our runs of peers, and baselines use the threshold that is "
     "best on training rows. The paper's figures are those of FC[PC] and FC[DT]. Peers that need "
     "their own environments run with FULL=1.",
-    "5": "Bytes sent while training models of equal size, counted by one ledger. The paper plots "
-    "computed costs; here FedAvg and SplitNN are actually run.",
+    "5": "Bytes sent while training models of equal size, counted by one ledger. FedPC learns in "
+    "one pass, as in the paper; where many parties have few rows, its default also learns circuits "
+    "by sums on secret shares, which sends far more. Its model stays with the parties; sending it "
+    "would add what is named. The paper plots computed costs; here FedAvg and SplitNN are run.",
 }
 PAPER = Paper(
     "fedpc",
