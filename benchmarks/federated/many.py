@@ -174,4 +174,4 @@ def _odd(data: Data, how: str) -> list[str]:
         values[:, real[:3]] = values[0, real[:3]]
     tables["party 4"] = fc.Table(tables["party 4"].schema, values)
     model = fc.FedPC(target=data.target, random_state=data.seed).fit(federation.with_tables(tables))
-    return [n.partition(" stands out")[0] for n in model.notes_ if " stands out" in n]
+    return [n.partition(" differs from")[0] for n in model.notes_ if " differs from" in n]

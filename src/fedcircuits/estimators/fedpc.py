@@ -73,14 +73,15 @@ class FedPC(FederatedCircuit[Result]):
     learner : estimator or dict of str to estimator, optional
         Learns the leaves: one for all parties, or one for each by name. By default ``LearnSPN()``.
     method : {"auto", "one_pass"} or estimator, default="auto"
-        Where parties hold different rows of the same columns. "one_pass": what each learns alone,
-        mixed by rows. An estimator that learns by EM (``MixtureOfNormals``, ``HiddenChowLiuTree``,
-        ``MixtureOfProducts``, ``EinsumNetwork``): one circuit by sums, mixed with these as is best
-        on rows held back. "auto": a mixture of a few such circuits where three or more parties
-        have few rows, fewer than 2,000 in the middle, and ``summation`` hides what a single party
-        adds, as it does by default, unless ``learner`` or ``refine`` is given. With
-        ``learner=HiddenChowLiuTree(…)`` that tree is learned by sums, in at least 20 rounds, if
-        parties have fewer than 10,000 rows. ``notes_`` say what was chosen and why.
+        For parties that hold different rows of the same columns. "one_pass": the circuits that
+        parties learn alone, mixed by their rows. An estimator that learns by EM
+        (``MixtureOfNormals``, ``HiddenChowLiuTree``, ``MixtureOfProducts``, ``EinsumNetwork``): one
+        circuit by sums, mixed with these by weights fitted on held-out rows. "auto": a mixture of a
+        few such circuits if there are three or more parties, the median party has fewer than 2,000
+        rows, and ``summation`` hides what a single party adds, as it does by default, unless
+        ``learner`` or ``refine`` is given. With ``learner=HiddenChowLiuTree(…)`` that tree is
+        learned by sums, in at least 20 rounds, if parties have fewer than 10,000 rows. ``notes_``
+        says what was chosen and why.
     clusters : int, "auto" or fitted mixture, default="auto"
         How many clusters each party forms of its rows, where parties hold different columns. Or a
         mixture that was learned from the same federation (``VerticalGaussianMixture``,
@@ -100,39 +101,39 @@ class FedPC(FederatedCircuit[Result]):
     target : str, optional
         The column to predict; rows of different classes are in different clusters.
     share_target : bool, default=False
-        Whether holders of the target tell the others the class of shared rows.
+        Whether holders of the target send the others the class of shared rows.
     share_clusters : bool, default=False
-        Whether parties hear which of their rows lie together by other parties' numbers, in at
-        most four groups: these numbers may come back coarsely, for rows that the reader can name.
+        Whether parties learn which of their rows are similar in other parties' numbers, in at most
+        four groups. This may reveal these numbers coarsely, for rows that the reader can identify.
     refine : int, default=0
         Rounds of EM over the whole circuit: on rows that all parties hold or, where they hold
         different rows of the same columns, on all rows, which needs ``allow_collect``.
     validation : float, default=0.1
-        The share of these rows that EM does not learn from: it ends with the best round on them.
-        Of fewer than 50 rows none are held back. With 0.0 all rounds are made.
+        The fraction of these rows that is held out: EM returns the round that is best on them. Of
+        fewer than 50 rows none are held out. With 0.0 all rounds are made.
     rows : {"tokens", "private"}, default="tokens"
         How rows are matched: by hashes of their ids under a key unknown to the coordinator, or by
         private set intersection (the extra ``psi``), which matches the rows that all parties hold.
     summation : Summation or "auto", default="auto"
-        Who adds up: ``Hub()``, ``Tree(…)``, ``Masked()`` or ``Secret()``. With ``Secret()`` it is
-        counted on shares where clusters meet, and EM on shared rows goes by sums. "auto":
+        Who adds up: ``Hub()``, ``Tree(…)``, ``Masked()`` or ``Secret()``. With
+        ``Secret()``, combinations of clusters are counted on shares, and EM on shared rows uses
+        sums. "auto":
         ``Masked()`` for circuits by sums of three or more parties, else ``Hub()``.
     answers : {"leaves", "root"}, default="leaves"
-        What the coordinator is told of a likelihood: how likely each leaf finds the evidence, or
-        the likelihood alone, which three or more parties add up on shares. With "root" nothing
-        else can be asked: no means, draws or completions.
+        What the coordinator learns in a query: the likelihood of the evidence under each leaf, or
+        only that of the whole circuit, which three or more parties add up on shares. "root"
+        supports no means, samples or completions.
     dependence : {"auto", "combinations", "tree"}, default="auto"
         What joins parties that hold different columns: the combinations of the parties' clusters
-        that occur, or a latent tree over the cells of all columns. Of rows that it cannot name the
-        coordinator reads a cluster per party and circuit, or with "tree" one of at most 24 cells
-        of every column, which is all but exact values. "auto": combinations for up to four
-        parties; for more of them the tree, from cells of few columns at a time: a row has another
-        token each time, and its cells at a party are those of at least ``least_count`` rows.
-        Combinations again where that would take more than 64 times (a party has more than about
-        ten columns),
-        where ``summation`` hides or ``answers="root"``, and where an argument that shapes clusters
-        is given (``learner``, ``clusters``, ``products``, ``weights``, ``shared_leaves``,
-        ``ensemble``, ``share_target``, ``share_clusters``, ``refine``).
+        that occur, or a latent tree over the cells of all columns. For each sealed row token, the
+        coordinator learns one cluster per party and circuit, or with "tree" one of at most 24 cells
+        of every column, which is nearly the exact values. "auto": combinations for up to four
+        parties; for more, the tree, from the cells of a few columns at a time: a row has a
+        different token each time, and at least ``least_count`` rows of a party share its cells.
+        Combinations are also used if that would take more than 64 views (a party has more than
+        about ten columns), if ``summation`` hides or ``answers="root"``, and if an argument that
+        shapes clusters is given (``learner``, ``clusters``, ``products``, ``weights``,
+        ``shared_leaves``, ``ensemble``, ``share_target``, ``share_clusters``, ``refine``).
     on_lost : {"stop", "continue"}, default="stop"
         What to do when a party is lost; "continue" is possible where others hold its columns.
     random_state : int, optional

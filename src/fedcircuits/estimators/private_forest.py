@@ -302,7 +302,7 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
         knows = {"members": tuple(self.views_), "forest": self.forest_}
         programs[COORDINATOR] = Program(opened, knows)
         parameters = holders.run(programs)[COORDINATOR]
-        assert parameters is not None, "the coordinator hears them"
+        assert parameters is not None, "the coordinator receives them"
         return CircuitModel(self.circuit_, parameters, self.target)
 
 

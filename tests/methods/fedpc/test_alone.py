@@ -39,7 +39,7 @@ def partly_shared(train: fc.Table, parties: int, shared: float) -> fc.Federation
     return fc.Federation(held)
 
 
-@pytest.mark.filterwarnings("ignore:columns of different parties are taken to be independent")
+@pytest.mark.filterwarnings("ignore:columns of different parties are assumed to be independent")
 @pytest.mark.parametrize(
     ("parties", "shared", "common"), [(5, 1.0, 0.0), (5, 0.3, 0.6), (8, 0.1, 0.0), (8, 0.1, 2.0)]
 )

@@ -171,7 +171,8 @@ def test_what_is_revealed_is_said() -> None:
     assert set(told["to"]) == {COORDINATOR, *HELD}
     mine = set(told[told["to"] == COORDINATOR]["what"])
     assert mine == {
-        "how likely each of its leaves finds the evidence", "values of its columns, completed"
+        "the likelihood of the evidence under each of its leaves", "the completed values of its "
+        "columns"
     }  # fmt: skip
     assert (told[told["to"] == "west"]["what"].str.contains("age") == False).all()  # noqa: E712
 

@@ -218,7 +218,7 @@ def test_a_party_refuses_to_tell_its_leaves() -> None:
     outcome = engine_of("memory", False)(programs)
     assert COORDINATOR in outcome.lost
     causes = " ".join(str(e) for lost in outcome.lost.values() for e in (lost, lost.__cause__))
-    assert "tells nothing of single leaves" in causes
+    assert "does not answer for single leaves" in causes
 
 
 def test_questions_count_in_the_budget() -> None:

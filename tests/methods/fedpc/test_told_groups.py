@@ -95,7 +95,7 @@ def test_numbers_come_back_coarsely() -> None:
     """As docs and ledger say: what falls into two heaps is told by groups."""
     _, groups = heard(["cd4", "weight"], share_clusters=True)
     assert guessed(groups, patients()["hiv"]) > 0.95
-    assert "coarsely" in OthersClusters.reveals
+    assert "coarse view" in OthersClusters.reveals
 
 
 @pytest.mark.parametrize("least", [5, 40])

@@ -220,7 +220,7 @@ def test_parties_without_row_ids_are_taken_to_be_independent() -> None:
     plain = {n: fc.Table(t.schema, t.values) for n, t in parts.items()}
     plain["a"] = parts["a"]  # one has ids, the other none
     text = (
-        "columns of different parties are taken to be independent, because not all of them have "
+        "columns of different parties are assumed to be independent, because not all of them have "
         "row ids: give row ids that they share, Federation(…, row_id='…')"
     )
     with pytest.warns(UserWarning) as told:

@@ -271,6 +271,6 @@ def test_no_row_that_all_hold() -> None:
         model.fit(fc.Federation(parties))
     assert [str(w.message) for w in told] == [
         "c shares no row with parties that hold the other variables: it was left out",
-        "no row is held by all parties: EM across them was left out",
+        "no row is held by all parties: EM across them was skipped",
     ]
     assert not model.history_

@@ -43,8 +43,8 @@ from tests.methods.watched import Watched, read
 ROWS = fc.Table(mixed_table().schema, gaps())
 LEAST = 1e-12  # variance: without bounds
 NOTE = (
-    "EM over rows needs learned circuits to leave their parties, allow_collect=True: it was left "
-    "out"
+    "EM over rows was skipped: it needs learned circuits to leave their parties "
+    "(allow_collect=True)"
 )
 
 
@@ -180,7 +180,7 @@ def test_a_party_refuses_whatever_it_is_told() -> None:
     places = {f"party {i}": whole.rows(slice(50 * i, 50 * i + 50)) for i in range(3)}
     parties = fc.Federation(places, allow_collect=["party 0", "party 2"])
     engine = Watched({("party 1", "count/sizes"): lambda told: {**told, "collect": True}})
-    text = "party 1 .*was asked for its leaves, which may not leave it"
+    text = "party 1 .*was asked for its leaves, but does not allow them to leave it"
     with pytest.raises(PartyLostError, match=text):
         fc.FedPC(QUICK, refine=1, random_state=0).fit(parties, engine=engine)
 

@@ -69,16 +69,17 @@ def test_who_learns_what(share: float) -> None:
     told = [(e.receiver, e.tag.split("/")[1], e.reveals) for e in model.ledger_ if e.phase == "em"]
     to_it = {(what, reveals) for to, what, reveals in told if to == COORDINATOR}
     assert to_it == {
-        ("learned", "weights above the leaves, and the likelihood of the shared rows"),
-        ("learned", "weights of its mixtures of leaves"),
+        ("learned", "the weights above the leaves, and the likelihood of the shared rows"),
+        ("learned", "the weights of its mixtures of leaves"),
     }
     to_parties = {reveals for to, _, reveals in told if to != COORDINATOR}
     assert to_parties == {
         SHARE,
         f"the sum of {sums.VALUES}",
-        *([HeldRows.reveals, JUDGED] if share else ["whether EM has settled"]),
-        "which of its rows all parties hold",
-        "how often combinations of clusters occur, and in which its own are",
+        *([HeldRows.reveals, JUDGED] if share else ["whether EM has converged"]),
+        "which of the reader's rows all parties hold",
+        "how often each combination of clusters occurs, and which of them contain the reader's "
+        "clusters",
     }
 
 
@@ -159,7 +160,7 @@ def test_leaves_of_several_parties_in_one_sum() -> None:
     joint = views(0)[COORDINATOR]
     flow = sums.coordinator(joint, {p: np.arange(3) for p in ("north", "south", "west")})
     with pytest.raises(
-        fc.errors.FederationError, match="sums over parties are for shared_leaves='divided'"
+        fc.errors.FederationError, match="sums over parties need shared_leaves='divided'"
     ):
         next(flow)
 

@@ -55,7 +55,7 @@ def test_twenty_parties_of_few_rows_are_as_good_as_one_place() -> None:
     assert model.score(new) > single.score(new) - 0.5
     assert macro_f1(model, new) > macro_f1(single, new) - 0.02
     [note] = model.notes_
-    assert "by sums: MixtureOfNormals" in note and "rows held back" in note
+    assert "by sums: MixtureOfNormals" in note and "held-out rows" in note
     once = learned(fc.split(table, 20), method="one_pass")
     assert model.score(new) > once.score(new) + 1 and not once.notes_
 
@@ -187,8 +187,10 @@ def test_a_party_with_wrong_rows_is_named(how: str) -> None:
     if how != "clean":
         tables["party 4"] = spoiled(tables["party 4"], how, 0)
     model = learned(parties.with_tables(tables), method=fc.MixtureOfNormals(2, target="speaker"))
-    odd = [note for note in model.notes_ if "stands out" in note]
-    assert [note.partition(" stands")[0] for note in odd] == (["party 4"] if how != "clean" else [])
+    odd = [note for note in model.notes_ if "differs from" in note]
+    assert [note.partition(" differs")[0] for note in odd] == (
+        ["party 4"] if how != "clean" else []
+    )
 
 
 @pytest.mark.parametrize("wrong", [True, False])
@@ -208,7 +210,7 @@ def test_random_labels_are_found_where_one_class_is_rare(wrong: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         model.fit(fc.Federation(tables))
-    odd = [note.partition(" stands")[0] for note in model.notes_ if "stands out" in note]
+    odd = [note.partition(" differs")[0] for note in model.notes_ if "differs from" in note]
     assert odd == (["party 4"] if wrong else [])
 
 

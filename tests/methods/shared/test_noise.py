@@ -170,7 +170,7 @@ def test_less_noise_gives_a_better_model_and_hardly_any_the_same(name: str) -> N
 
 def test_what_would_guarantee_nothing_is_refused() -> None:
     privacy, parties = fc.DifferentialPrivacy(1.0), fc.split(rows(60), 3)
-    with pytest.raises(FederationError, match="for categories and booleans, but 'x' is a real"):
+    with pytest.raises(FederationError, match="needs categories and booleans, but 'x' is a real"):
         fc.MixtureOfProducts(2, privacy=privacy).fit(fc.split(mixed(60), 3))
     with pytest.raises(FederationError, match="privacy must be None, as the contribution of a row"):
         fc.MixtureOfNormals(2, privacy=privacy).fit(fc.split(mixed(60), 3))  # type: ignore[arg-type]

@@ -186,7 +186,7 @@ def test_what_needs_one_table_is_refused() -> None:
         fc.EinsumNetwork(2, training="gradient").fit(parties)
     with pytest.raises(FederationError, match=r"Tree.* or Secret.*, got Chebyshev"):
         mixture(summation=fc.Chebyshev("cycle")).fit(parties)
-    with pytest.raises(FederationError, match="privacy is for categories and booleans"):
+    with pytest.raises(FederationError, match="privacy needs categories and booleans"):
         mixture(privacy=fc.DifferentialPrivacy(1.0)).fit(parties)
     with pytest.raises(FederationError, match="sample_weight works for one table only"):
         mixture().fit(parties, sample_weight=np.ones(60))
@@ -207,7 +207,7 @@ def test_a_party_keeps_its_least_count() -> None:
     party = Party("party1", own["party"].table, least_count=6)
     flows["party1"] = Program(training.client, {**own, "party": party})
     lost = Watched()(flows).lost
-    assert "has least_count=6, and bins of a shared circuit may hold 5" in str(
+    assert "has least_count=6, but bins of a shared circuit may hold 5" in str(
         lost["party1"].__cause__ or lost["party1"]
     )
 

@@ -46,8 +46,8 @@ class SiteRole:
 ROLES = {
     "fedpc.training:client": SiteRole(
         "learn",
-        f"{COLUMNS}; per row token, the cluster of the row or the bin of every column; "
-        "cluster sizes",
+        f"{COLUMNS}; per row token, the cluster of the row or the bins of some columns; cluster "
+        "sizes",
     ),
     "fedpc.query:respond": SiteRole(
         "ask", "the likelihood of the evidence under each of its leaves", counts_rows=True

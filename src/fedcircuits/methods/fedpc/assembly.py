@@ -52,7 +52,8 @@ class ClusterSizes(Message, frozen=True):
 
     tag: ClassVar[str] = "count/sizes"
     reveals: ClassVar[str] = (
-        "rows of every cluster; how much likelier its rows are by one circuit than by clusters"
+        "its number of rows in each cluster; how much more likely its rows are under a single "
+        "circuit than under those of the clusters"
     )
 
     sizes: dict[int, tuple[Count, ...]]

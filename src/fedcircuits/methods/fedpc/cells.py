@@ -1,28 +1,28 @@
 """Columns in cells, for the latent tree over the columns of all parties (latent.py).
 
-A category is a cell of its own, rare ones share one; numbers are cut at their quantiles, a value
-that many rows have is a cell of its own. No cell has fewer rows than the party's least count. From
-every cell of a column that it models, a party learns a distribution of the column. Cells of numbers
-say where a row lies and leaves must say more: a leaf is as wide as its cell and a kernel that fits
-the number of rows, so that neighbours overlap, with a trace of heavy tails.
+Each category is a cell, and rare categories share one. Numbers are cut at their quantiles; a value
+that many rows have is a cell of its own. No cell has fewer rows than the party's least count. A
+party learns one distribution of a column from each cell of it. The cell says roughly where a value
+is, and the leaf must be more precise: it is as wide as its cell plus a kernel that suits the number
+of rows, so that neighbours overlap, with slightly heavy tails.
 
-    count/cells   client → coordinator: tokens of rows in views, rising; by column the cell of each,
-                  −1 where the value is missing or not sent. And one number: how much its columns
-                  say about each other (leaves.py).
+    count/cells   client → coordinator: tokens of rows in views, in rising order; for each column
+                  the cell of every row, −1 if the value is missing or not sent; and one number, how
+                  much its columns depend on each other (leaves.py).
 
-**Views.** Cells of many columns together are as good as a name to whoever knows these columns of a
-person from elsewhere. So a row is in many views, in each with few columns of every party, and has
-another token in each: a keyed hash of its token, so that only the parties could follow it from one
-view to the next. All cells of a row that a party sends in a view are those of at least
-``least_count`` of its rows (``shared_cells``), whatever the coordinator asks for. Any two columns
-are together in some views, from which the coordinator learns how they depend on each other: to it,
-views are rows with gaps (latent.py). With dependence="tree" there is one view of all columns, and
-cells of a row may be unlike those of any other.
+**Views.** The cells of many columns together identify a person to anyone who knows these columns.
+So each row appears in many views. A view has few columns of every party, and the row has a
+different token in each: a keyed hash of its token, so that only the parties could link views. All
+cells of a row that a party sends in a view are shared by at least ``least_count`` of its rows
+(``shared_cells``), whatever the coordinator asks for. Any two columns are together in some views,
+from which the coordinator learns how they depend on each other: to it, views are rows with missing
+values (latent.py). With dependence="tree" there is one view of all columns, and the cells of a row
+may be unique.
 
-The coordinator learns how many rows have which cells of the columns of a view: ranks, coarsely,
-which values are missing and, as it may ask for values of leaves, where about cells lie. Who knows
-the columns of two parties finds most rows by their cells, in every view, and reads those of the
-other parties. Other parties learn nothing.
+The coordinator learns how many rows have which cells of the columns of a view. That reveals coarse
+ranks, which values are missing and, since the coordinator may query leaves, roughly where each cell
+is. Anyone who knows the columns of two parties can find most rows by their cells, in every view,
+and read those of the other parties. Other parties learn nothing.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ DEGREES = 4.0
 STEPPED = 0.5  # nats a row by which a histogram must beat smooth families
 MOST_NATS = 1e3  # that a message may speak of
 ALL_COLUMNS = (
-    "which cell of each of its columns rows lie in that it cannot name (sealed tokens); how much "
-    "its columns say about each other"
+    "for each sealed row token, the bin of every column that the row falls in; how much its "
+    "columns depend on each other"
 )  # what is revealed by one view of all columns
 UNKNOWN = -1  # the cell of a missing value
 MOST_VIEWS = 64
@@ -88,12 +88,12 @@ class RowCells(TokenMessage, frozen=True):
 
     tag: ClassVar[str] = "count/cells"
     reveals: ClassVar[str] = (
-        "cells of few of its columns at a time, of rows that it can neither name nor follow from "
-        "one view to the next (sealed tokens); how much its columns say about each other"
+        "for sealed row tokens that differ between views, the bins of a few columns at a time; "
+        "how much its columns depend on each other"
     )
 
     cells: dict[str, IntegerVector]
-    alone: Nats  # a row held back gains by a circuit of the columns it models over their cells
+    alone: Nats  # a held-out row gains by a circuit of the columns it models over their cells
 
     def check(self, tasks: Sequence[CellTask], schema: Schema, sender: str) -> None:
         """MessageError unless it has a cell for each of its tokens in every column."""

@@ -1,29 +1,29 @@
 """A party's rows in clusters, for the products of a federated circuit.
 
-Given the combination of clusters a row is in, its parts at different parties are independent. So
-clusters should say as much as they can about the columns of other parties. A party that knows the
-clusters of others for shared rows grows a decision tree that tells these apart by its own columns,
-by the mutual information of the two: the leaves of the tree are its clusters. Otherwise clusters
-are those of a mixture over its own columns (learning/spn/clustering.py). With a target, rows of
-different classes are clustered apart, so that whoever knows the class of a row keeps it apart from
-other classes.
+Given the combination of clusters that a row is in, its parts at different parties are independent.
+Clusters should therefore say as much as possible about the columns of other parties. A party that
+knows the clusters of others for shared rows grows a decision tree on its own columns that predicts
+them, by mutual information; the leaves of the tree are its clusters. Otherwise the clusters are
+those of a mixture over its own columns (learning/spn/clustering.py). With a target, rows of
+different classes are clustered separately by every party that knows the class.
 
-Only with share_clusters parties hear which groups others have put the shared rows into:
+Only with share_clusters do parties learn into which groups others have put the shared rows:
 
-    clusters/own      client → coordinator: for every division the group of each of its rows, in
-                      the order of its tokens, and how many rows a group that is told has at least.
+    clusters/own      client → coordinator: for every division, the group of each of its rows in
+                      the order of its tokens, and the least number of rows in a group.
     clusters/others   coordinator → client: the groups of at most ``MOST_TOLD`` other parties for
                       the rows that all parties of the division hold (rows, parties), −1 for other
-                      rows. These are the parties that say most about its own groups (mutual
-                      information).
+                      rows. These are the parties whose groups have the most mutual information
+                      with its own.
 
-A client learns which of its rows lie together by the numbers of another party, and which rows all
-hold. It knows whom its rows are about: where a number of the other party falls into two or more
-heaps, groups follow them, and the number comes back coarsely for named rows. So groups are at most
-``MOST_GROUPS``, of as many rows as the party's least count, and formed by columns of numbers with
-more than ``FEW_VALUES`` different ones: never by categories, booleans, codes or the target. A party
-without such a column tells one group. What a category has to do with the numbers, groups may still
-tell. The coordinator learns the same about rows that it cannot name.
+A client learns which of its rows are similar in the numbers of another party, and which rows all
+parties hold. A client can identify its own rows. If a number of the other party has two or more
+modes, groups follow them, so the client learns that number coarsely for identified rows. Groups are
+therefore at most ``MOST_GROUPS``, have at least as many rows as the party's least count, and are
+formed only by numeric columns with more than ``FEW_VALUES`` distinct values, never by categories,
+booleans, codes or the target. A party without such a column sends a single group. Groups may still
+reveal how a category depends on the numbers. The coordinator learns the same, but cannot identify
+the rows.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class OwnClusters(Message, frozen=True):
 
     tag: ClassVar[str] = "clusters/own"
     reveals: ClassVar[str] = (
-        f"which of at most {MOST_GROUPS} groups by its numbers each row is in (sealed tokens)"
+        f"for each sealed row token, which of at most {MOST_GROUPS} groups of similar rows the "
+        "row is in"
     )
     needs: ClassVar[str] = "share_clusters"
 
@@ -79,7 +80,8 @@ class OthersClusters(Message, frozen=True):
 
     tag: ClassVar[str] = "clusters/others"
     reveals: ClassVar[str] = (
-        "which of its rows lie together by other parties' numbers: these, coarsely"
+        "which of the reader's rows are similar in the columns of other parties: a coarse view of "
+        "these columns"
     )
 
     labels: dict[int, IntegerMatrix]  # (rows, other parties), −1 for rows that are not shared
@@ -135,7 +137,7 @@ class RowClustering:
         for number, task in enumerate(tasks):
             if task.exchange:
                 labels = yield from compute(
-                    f"groups that others hear of, circuit {number}",
+                    f"groups sent to others, circuit {number}",
                     partial(self._groups, number, task),
                     key=digest(self.stamp, str(list(task.columns))),
                 )

@@ -51,10 +51,10 @@ FEW_CELLS = 5  # of numbers, rather than cells of more columns in a view
 MOST_ROWS = 50_000  # of all views
 COMMON = 10  # rows by which ranks are compared
 APART = (
-    "columns of different parties are taken to be independent: so rows that were held back are "
-    "likelier than by what the others say of how columns depend on each other"
+    "columns of different parties are assumed to be independent: held-out rows are more likely "
+    "this way than with the dependence learned from the training rows"
 )
-UNJOINED = "no row is held by two parties: their columns are taken to be independent"
+UNJOINED = "no row is held by two parties: their columns are assumed to be independent"
 
 
 @dataclass(frozen=True, slots=True)

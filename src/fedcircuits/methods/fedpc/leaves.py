@@ -148,7 +148,7 @@ def learned_leaf(
         fresh.set_params(least_count=max(least, parameters["least_count"]))
     part = table.rows(rows)
     if np.isnan(part.values).all():
-        part = table  # a cluster without any value says nothing of these columns
+        part = table  # a cluster without any value carries no information about them
     if hasattr(fresh, "fit_part") and len(part) < len(table):
         fresh.fit_part(part, table)
     else:
@@ -166,8 +166,8 @@ MOST_JUDGED = 4_000  # rows by which cells are judged
 JUDGES = 4  # one row of so many is held back for it
 MOST_GAINED = 10.0  # nats of a single row
 CHOSEN = (
-    "what joins {} gains nothing on rows that it was not learned from: mostly what each of them "
-    "learns alone was taken"
+    "joining {} gains nothing on held-out rows: the model is mostly the product of what each "
+    "party learns alone"
 )
 
 

@@ -1,12 +1,13 @@
-"""Who models which variables, and what every client does: found by the coordinator from who holds
-which variables and rows.
+"""Who models which variables, and what every client does. The coordinator decides this from the
+variables and rows that each client holds.
 
-A division gives every variable to one of its holders, so it is a split by columns and is learned as
-one: clusters of the parties that are in it, joined by the rows they all hold. Where nothing is
-shared there is one division. Where all hold everything there is one per party, of that party
-alone: data split by rows. Between the two every party is the first choice in one of them and gets
-all it holds; what is left goes to those it shares most rows with. A circuit mixes its divisions by
-their rows. So a shared variable stays next to the remaining columns of whoever models it.
+A division assigns every variable to one of its holders. It is a split by columns and is learned as
+one: clusters of the parties in it, joined by the rows that they all hold. If no variable is shared,
+there is one division. If all parties hold all variables, there is one division per party, which
+contains only that party: data split by rows. Between these extremes, every party has first choice
+in one division and gets all variables that it holds; the rest goes to the parties with which it
+shares most rows. A circuit mixes its divisions, weighted by their rows. A shared variable thus
+stays next to the other columns of the party that models it.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ MOST_PATTERNS = 64  # sets of holders that a party looks for partners in
 MOST_CLUSTERS = 64
 FEW_PARTIES = 4  # which clusters join well
 INDEPENDENT = (
-    "columns of different parties are taken to be independent, because {}: give row ids that they "
-    "share, Federation(…, row_id='…')"
+    "columns of different parties are assumed to be independent, because {}: give row ids that "
+    "they share, Federation(…, row_id='…')"
 )
 MADE_UP = (
     "weights='sizes', the paper's rule, pairs clusters of different parties at random: the model "
-    "has dependence between their columns that no row has shown"
+    "contains dependence between their columns that no row supports"
 )
-LENT = "learned from rows of other parties alone, as if independent of its own columns"
+LENT = "learned only from rows of other parties, as if independent of its own columns"
 NOT_ALLOWED = (
-    "EM over rows needs learned circuits to leave their parties, allow_collect=True: it was left "
-    "out"
+    "EM over rows was skipped: it needs learned circuits to leave their parties "
+    "(allow_collect=True)"
 )
 
 
@@ -72,7 +73,7 @@ class FedPCPlan:
     share_target: bool = False
     share_clusters: bool = False
     refine: int = 0  # rounds of EM over weights and leaves, across the parties
-    validation: float = 0.0  # the share of its rows that they hold back to stop by
+    validation: float = 0.0  # the share of its rows that they hold out to stop by
     seed: int = 0
     summation: Summation = field(default=HUB, repr=False)
     rows: RowRule = field(default="tokens", repr=False)  # how they are matched
@@ -132,7 +133,7 @@ class VariableSplit:
         return self.completed and bool(((where >= 0).sum(axis=1) <= 1).all())
 
 
-# ---------------------------------------------------------------------- what a client is told
+# ---------------------------------------------------------------------- messages to a client
 
 
 def usual_clusters(rows: int) -> int:
@@ -147,7 +148,7 @@ class ClusterTask:
     division: int
     columns: tuple[str, ...]
     alone: bool  # in the division: its rows need no clusters but those of the target's classes
-    exchange: bool  # whether it tells its first clusters and hears of others'
+    exchange: bool  # whether it sends its first clusters and receives others'
     most: Count = MOST_CLUSTERS  # clusters, where their number is not given
 
 
@@ -166,7 +167,9 @@ class ClientWork(Message, frozen=True):
     """What a client is to cluster and learn."""
 
     tag: ClassVar[str] = "rows/plan"
-    reveals: ClassVar[str] = "which of its columns it models, with how many others"
+    reveals: ClassVar[str] = (
+        "which of its columns the reader models, and how many other parties model them"
+    )
 
     tasks: tuple[ClusterTask, ...]
     groups: tuple[LeafGroup, ...]
@@ -202,7 +205,7 @@ class ClientWork(Message, frozen=True):
 class FedPCAssignment(Assignment, frozen=True):
     """What the coordinator asks of a client; work follows later where rows are matched first."""
 
-    reveals: ClassVar[str] = "who takes part, which of its columns others hold"
+    reveals: ClassVar[str] = "who takes part, and which of the reader's columns others hold"
 
     work: ClientWork | None
 

@@ -61,13 +61,13 @@ def respond(view: View, completes: bool, seed: int) -> Flow[int | None]:
     party has answered so far, if there is a limit: who gave it a copy of the view takes it back."""
     question = told_question(view.schema, (yield from receive(COORDINATOR, QueryEvidence)))
     if view.answers == "root":
-        raise QueryError(f"{view.me} tells nothing of single leaves: ask with answers='root'")
+        raise QueryError(f"{view.me} does not answer for single leaves: query with answers='root'")
     check_rows_behind(view, question)
     answered = view.budget.after(len(question.x), view.me)
     leaves = question.leaves_asked(view.leaves, view.schema)
     answers = yield from compute("evaluating its leaves", lambda: _answers(view, leaves, question))
     if np.isnan(answers.values).any():
-        raise QueryError(f"leaves of {view.me} give the evidence no likelihood")
+        raise QueryError(f"leaves of {view.me} give the evidence no finite likelihood")
     yield from send(COORDINATOR, answers)
     if not completes:
         return answered
@@ -352,7 +352,7 @@ def _check_answers(
 def evidence_for(
     asker: Asker, party: str, question: Question, every: bool = False
 ) -> tuple[QueryEvidence, Index]:
-    """What a client is told: every different row of its columns once, and which row is which;
+    """The evidence for a client: every distinct row of its columns once, and which row is which;
     ``every``: all rows as they come."""
     names = asker.joint.circuit.schema.names
     columns = [c for c in asker.columns.get(party, []) if c in question.columns]

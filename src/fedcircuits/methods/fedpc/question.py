@@ -1,4 +1,4 @@
-"""One question to a federated circuit, and the messages in which it crosses (query.py)."""
+"""One query to a federated circuit, and its messages (query.py)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check_rows_behind(view: View, question: Question) -> None:
         same = (rows[inside][:, exact][:, known] == row[known]).all(axis=1)
         if same.sum() < least:
             raise SiteError(
-                f"{view.me} answers only what at least {least} of its rows are about "
+                f"{view.me} answers only queries that at least {least} of its rows support "
                 f"(policy: least_rows_behind = {least})"
             )
 
@@ -90,14 +90,14 @@ class QueryEvidence(Message, frozen=True):
         """What it reveals, in words."""
         names = list(dict.fromkeys([*self.columns, *self.regions]))
         shown = ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
-        return f"evidence on {shown}" if names else "what it is asked, without evidence"
+        return f"evidence on {shown}" if names else "the query, without evidence"
 
 
 class LeafAnswers(Message, frozen=True):
     """What a client's leaves say to the evidence."""
 
     tag: ClassVar[str] = "query/values"
-    reveals: ClassVar[str] = "how likely each of its leaves finds the evidence"
+    reveals: ClassVar[str] = "the likelihood of the evidence under each of its leaves"
 
     values: RealMatrix  # (leaves asked, rows), log-values
     moments: Reals | None  # (2, leaves asked, rows)
@@ -107,7 +107,7 @@ class ChosenLeaves(Message, frozen=True):
     """Which rows a client completes, and with which of its leaves."""
 
     tag: ClassVar[str] = "query/choice"
-    reveals: ClassVar[str] = "which of its leaves were chosen for which row"
+    reveals: ClassVar[str] = "which of the reader's leaves were chosen for each row"
 
     source: IntegerVector  # of every row to complete, among the rows of the evidence
     chosen: Booleans  # (leaves, rows to complete)
@@ -118,6 +118,6 @@ class CompletedRows(Message, frozen=True):
     """A client's columns, NaN where it was not chosen."""
 
     tag: ClassVar[str] = "query/completed"
-    reveals: ClassVar[str] = "values of its columns, completed"
+    reveals: ClassVar[str] = "the completed values of its columns"
 
     values: RealMatrix  # (rows to complete, columns)

@@ -20,7 +20,7 @@ sees whose columns are asked about.
 **Range.** A party's bound is its highest v(c), rounded up to a multiple of STEP bits; what it deals
 is 0 or less, and nothing below ``clip`` bits. A sum within ``depth`` bits of the bounds is found to
 an error below 1e-6 nats. Rows that lie deeper are asked again with the next of DEPTHS, and what is
-below the last is told as −∞.
+below the last is returned as −∞.
 
 **Noise.** Σ_c 2^L(c) would tell its terms in its last bits. So V·(2^shift + ρ) + φ is opened, of
 which t + 1 parties draw parts: ρ moves V by up to 2^−PRECISION of it, and φ covers the steps that ρ
@@ -81,7 +81,7 @@ PRECISION = 22  # bits of an answer that noise leaves
 LOWEST = -(2.0**40)  # log2 of a value below which it is impossible
 ROOM = 1 << 24  # bytes of masks that are dealt at once
 POINT = FixedPoint(FRACTION, 44)
-BOUND = f"for each row a bound of its likelihood, in steps of {STEP} bits"
+BOUND = f"per row, an upper bound of the likelihood, in steps of {STEP} bits"
 ANSWER = "the likelihood of each row"
 
 
@@ -89,7 +89,7 @@ class OwnCombinations(Message, frozen=True):
     """Coordinator → party: children of the root, and what it has below each of them."""
 
     tag: ClassVar[str] = "query/combinations"
-    reveals: ClassVar[str] = "in which combinations of clusters its own are"
+    reveals: ClassVar[str] = "which combinations contain each of the reader's clusters"
 
     rows: Count  # of the evidence
     children: Count
@@ -118,7 +118,9 @@ class RowsAgain(Message, frozen=True):
     """Coordinator → party: of the rows just answered, those to ask again."""
 
     tag: ClassVar[str] = "query/again"
-    reveals: ClassVar[str] = "which rows are much less likely than the bounds of all parties"
+    reveals: ClassVar[str] = (
+        "which rows are much less likely than the bounds of all parties suggest"
+    )
 
     again: Booleans
 
@@ -177,8 +179,8 @@ class RootScale:
             value = int(whole) - addend
             if not -addend <= value < 1 << (self.unit + self.shift + 2):
                 raise ProtocolError(
-                    f"the answer for row {i} is no likelihood: one of {', '.join(members)} has "
-                    "dealt a wrong share; nothing is returned, ask again"
+                    f"the answer for row {i} is not a likelihood: one of {', '.join(members)} "
+                    "dealt a wrong share; nothing is returned: ask again"
                 )
             if value >= least:
                 centre = log1p(factor / (1 << self.shift)) / log(2)
@@ -193,14 +195,20 @@ def respond(view: View, members: tuple[str, ...], key: bytes) -> Flow[int | None
     """Answer one question together; returns as ``query.respond`` does."""
     question = told_question(view.schema, (yield from receive(COORDINATOR, QueryEvidence)))
     plain = question.kind == "values"
-    require(plain, COORDINATOR, QueryEvidence, "kind", "expected 'values': leaves are not told")
+    require(
+        plain,
+        COORDINATOR,
+        QueryEvidence,
+        "kind",
+        "expected 'values': answers of leaves are not sent",
+    )
     graph = yield from receive(COORDINATOR, OwnCombinations)
     graph.check(len(question.x), {leaf.name for leaf in view.leaves})
     check_rows_behind(view, question)
     answered = view.budget.after(len(question.x), view.me)
     values = yield from compute("evaluating its leaves", lambda: _values(view, question, graph))
     if np.isnan(values).any():
-        raise QueryError(f"leaves of {view.me} give the evidence no likelihood")
+        raise QueryError(f"leaves of {view.me} give the evidence no finite likelihood")
     group, done = Group.of(view.me, members, key, "root"), 0
     for depth in DEPTHS:
         if depth > DEPTHS[0]:

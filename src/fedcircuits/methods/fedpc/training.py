@@ -125,7 +125,7 @@ class UsedLeaves(Message, frozen=True):
     """Which of a client's leaves are in the graph, and whether EM follows."""
 
     tag: ClassVar[str] = "graph/leaves"
-    reveals: ClassVar[str] = "which of its clusters are used"
+    reveals: ClassVar[str] = "which of the reader's clusters are used"
 
     used: tuple[str, ...]
     refine: bool
@@ -167,7 +167,7 @@ def client(
     classes = yield from _classes(table, plan.target, order, assignment.routes(party.name))
     if order is not None:
         work = yield from receive(COORDINATOR, ClientWork)
-    assert work is not None, "it is told at once, or after tokens were sent"
+    assert work is not None, "it is sent at once, or after tokens were sent"
     tag = ClientWork.tag if order is not None else FedPCAssignment.tag
     work.check(table.names, tag, plan.share_clusters)
     plan.check_cells(work.cells)
@@ -232,7 +232,7 @@ def _classes(
 
 def _check_work(assignment: FedPCAssignment) -> None:
     fits = (assignment.work is None) == assignment.tokens
-    problem = "it is told at once, or with tokens when rows are matched"
+    problem = "it is sent at once, or with tokens when rows are matched"
     require(fits, COORDINATOR, FedPCAssignment, "work", problem)
 
 
@@ -266,7 +266,7 @@ def _check_used(graph: UsedLeaves, learned: Mapping[str, LearnedLeaf], way: Way 
     problem = f"expected leaves that {ClientWork.tag!r} or {FedPCAssignment.tag!r} asked for"
     require(known, COORDINATOR, UsedLeaves, "used", problem)
     wanted = way is not None or not graph.refine
-    require(wanted, COORDINATOR, UsedLeaves, "refine", "EM is no part of this party's plan")
+    require(wanted, COORDINATOR, UsedLeaves, "refine", "EM is not part of this party's plan")
 
 
 # ---------------------------------------------------------------------- the coordinator
@@ -391,5 +391,5 @@ def _way_of_em(
     if way == "rows":
         return (way, ()) if all(s.collect for s in sizes.values()) else (None, (NOT_ALLOWED,))
     if way is not None and (shared is None or not len(shared)):
-        return None, ("no row is held by all parties: EM across them was left out",)
+        return None, ("no row is held by all parties: EM across them was skipped",)
     return way, ()

@@ -1,7 +1,7 @@
 """The E-step through the network: parties hold different columns of the same rows (earlier version
-of federated circuits, algorithms 2 and 3). The coordinator hears the log-likelihoods of all leaves,
-and sends every party the posteriors of its leaves. Without rows held back, rounds over the weights
-alone follow until they settle; they cost no messages."""
+of federated circuits, algorithms 2 and 3). The coordinator receives the log-likelihoods of all
+leaves and sends every party the posteriors of its leaves. If no rows are held out, rounds over the
+weights alone follow until they converge; these need no messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SharedRows(Message, frozen=True):
     """Coordinator → client: positions of shared rows in the list of tokens that it has sent."""
 
     tag: ClassVar[str] = "em/rows"
-    reveals: ClassVar[str] = "which of its rows all parties hold"
+    reveals: ClassVar[str] = "which of the reader's rows all parties hold"
 
     rows: IntegerVector
     number: Count  # of them
@@ -51,10 +51,10 @@ class SharedRows(Message, frozen=True):
 
 
 class HeldRows(Message, frozen=True):
-    """First client → coordinator: which of the shared rows are held back."""
+    """First client → coordinator: which of the shared rows are held out."""
 
     tag: ClassVar[str] = "em/held"
-    reveals: ClassVar[str] = "which of the shared rows are held back to stop by"
+    reveals: ClassVar[str] = "which of the shared rows are held out for early stopping"
 
     held: Booleans
 
@@ -63,7 +63,7 @@ class LeafLogValues(Message, frozen=True):
     """Client → coordinator: log-likelihoods of rows under its leaves."""
 
     tag: ClassVar[str] = "em/values"
-    reveals: ClassVar[str] = "how likely each of its clusters finds rows that it cannot name"
+    reveals: ClassVar[str] = "for each sealed row token, the likelihood under each of its clusters"
 
     values: RealMatrix  # (leaves, rows)
 
@@ -72,7 +72,7 @@ class LeafPosteriors(Message, frozen=True):
     """Coordinator → client: posteriors of its leaves, or at the end the round whose leaves stay."""
 
     tag: ClassVar[str] = "em/posterior"
-    reveals: ClassVar[str] = "how probable each of its clusters is for the shared rows"
+    reveals: ClassVar[str] = "the posterior of each of the reader's clusters for the shared rows"
 
     posteriors: FiniteMatrix | None = None  # (leaves, rows)
     stays: Count | None = None
@@ -96,7 +96,7 @@ class SharedRowsClient(Role[A], Generic[A]):
 
 
 class NetworkClient(SharedRowsClient[None]):
-    """It sends log-likelihoods, and hears posteriors or the end."""
+    """It sends log-likelihoods, and receives posteriors or the end."""
 
     def expect(self, t: int, last: bool) -> Flow[float | None]:
         step = f"evaluating shared rows, round {t}"
@@ -158,7 +158,7 @@ def places_of(site: EMSite) -> Flow[Labels]:
 
 
 class NetworkCoordinator(Role[Packed]):
-    """It evaluates the graph above the leaves on what these say of the shared rows."""
+    """It evaluates the graph above the leaves on their log-likelihoods of the shared rows."""
 
     def __init__(self, joint: Joint, positions: Positions, held: Mask) -> None:
         self.network, self.held = UpperCircuit(joint.circuit), held

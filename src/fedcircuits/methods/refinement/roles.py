@@ -1,5 +1,5 @@
-"""What the roles of EM across parties have alike: settings, what a client begins with, a part in
-every round, and weights as messages."""
+"""What the roles of EM across parties have in common: settings, the state in which a client starts,
+a part in every round, and weights as messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fedcircuits.learning.stopping import EarlyStopping
 from fedcircuits.tables.table import Table
 
 HUB, STOPPING, STEP = Hub(), EarlyStopping(patience=2), MStep()
-JUDGED = "whether rows that are held back have become likelier, and whether EM ends"
+JUDGED = "whether held-out rows have become more likely, and whether EM ends"
 LARGEST = np.float64(1e150)  # of parameters and statistics: larger squares are infinite
 NATS = 1000.0  # log-density of a row per column, at most: float64 knows no narrower distribution
 A = TypeVar("A")
@@ -42,9 +42,9 @@ class EMSettings:
     """What all roles of a run do alike."""
 
     rounds: int  # over weights and leaves
-    validation: float = 0.0  # the share of rows to hold back from such rounds
+    validation: float = 0.0  # the share of rows to hold out from such rounds
     summation: Summation = HUB
-    seed: int = 0  # of the lots by which rows are held back
+    seed: int = 0  # of the lots by which rows are held out
     stopping: EarlyStopping = STOPPING
     step: MStep = STEP
     weight_rounds: int = 50  # over weights alone, at most
@@ -61,7 +61,7 @@ class EMSite:
     view: View
     table: Table  # its rows, in an order that does not depend on the key of tokens
     listed: Table  # the same in the order of the tokens that it has sent
-    lots: Array  # of the listed rows, from 0 to 1: the smallest are held back
+    lots: Array  # of the listed rows, from 0 to 1: the smallest are held out
     members: tuple[str, ...]  # all clients
     settings: EMSettings
     stamp: str = ""  # of what its leaves were learned from: work is kept for the same ones only
@@ -75,7 +75,7 @@ class Role(ABC, Generic[A]):
     """A role's part in a round. It has leaves, if any, and parameters A of what is above them."""
 
     collective: Collective  # if there is one, its leader decides for all
-    judges = False  # whether there are rows held back to judge by
+    judges = False  # whether there are held-out rows to judge by
 
     def __init__(self, leaves: Mapping[str, EMLeaf], above: A) -> None:
         self.leaves, self.above = leaves, above
@@ -83,7 +83,7 @@ class Role(ABC, Generic[A]):
 
     @abstractmethod
     def expect(self, t: int, last: bool) -> Flow[float | None]:
-        """The E-step. Returns the mean log-likelihood of rows held back, where it is known."""
+        """The E-step. Returns the mean log-likelihood of held-out rows, where it is known."""
 
     def agree(self, rounds: range, best: int, ends: bool) -> Flow[tuple[int, bool]]:
         """The best round and whether EM ends, as one member sees it: last bits may differ.
@@ -100,7 +100,7 @@ class Role(ABC, Generic[A]):
         """The M-step."""
 
     def finish(self, scores: Sequence[float]) -> Flow[None]:
-        """What a client does after the last round; ``scores``: of rows held back, by rounds."""
+        """What a client does after the last round; ``scores``: of held-out rows, by rounds."""
         yield from ()
 
     def state(self) -> tuple[A, list[Packed]]:
@@ -115,7 +115,7 @@ class Role(ABC, Generic[A]):
 
 class LearnedWeights(Message, frozen=True):
     """Client → coordinator, after the last round: weights of sums; the first client also tells the
-    mean log-likelihood of rows before every round, and of rows held back."""
+    mean log-likelihood of rows before every round, and of held-out rows."""
 
     tag: ClassVar[str] = "em/learned"
 
@@ -167,6 +167,6 @@ def decided(
 
     def problem(decision: Array) -> str:
         alike = decision.shape == judged.shape and decision.dtype == judged.dtype
-        return "" if alike and fits(decision) else "it is no decision of that kind"
+        return "" if alike and fits(decision) else "it is not such a decision"
 
     return (yield from collective.agree(tag, judged, reveals, problem))  # type: ignore[arg-type]

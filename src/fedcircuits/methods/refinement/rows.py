@@ -1,15 +1,15 @@
 """The E-step by rows: parties hold different rows of the same columns. Every party evaluates the
-whole circuit on its own rows, expected statistics of all rows add up, and everybody makes the same
-M-step of the whole circuit. A row that several parties hold counts as often.
+whole circuit on its own rows, the expected statistics of all rows are added up, and every party
+makes the same M-step of the whole circuit. A row that several parties hold counts several times.
 
-What a party adds, and what all of them learn the total of:
+A party adds the following numbers, and all parties learn their total:
 
     log-likelihood of its possible rows, number of impossible ones, number of rows   (3,)
-    the same of the rows that it holds back                                          (3,)
+    the same for its held-out rows                                                   (3,)
     expected counts of the sums above the leaves, then statistics of every leaf      (size,)
 
-A hub, a tree and secret shares give everybody the same bits. Where members gossip they differ
-within the tolerance; the weights above the leaves are then the first client's.
+A hub, a tree and secret shares give all parties the same bits. With gossip they differ within the
+tolerance; the weights above the leaves are then those of the first client.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from fedcircuits.tables.schema import Schema
 
 Learned: TypeAlias = tuple[Circuit, Parameters]
 COUNTS = "expected statistics of its rows for every node, their log-likelihood and number"
-LIKELY = "log-likelihood and number of its rows, and of those that it holds back"
+LIKELY = "the log-likelihood and number of its rows and of its held-out rows"
 HEAD = 6  # numbers before the statistics
 BEHIND = 2.0  # more rows than there are that a leaf counts at most (learning/leaf_em.py)
 MOST = 2**31  # statistics of a circuit
@@ -77,13 +77,13 @@ class CircuitGraph(Message, frozen=True):
 
     tag: ClassVar[str] = "em/graph"
     reveals: ClassVar[str] = (
-        "the graph above the leaves and its weights: how many rows each of them stands for"
+        "the graph above the leaves and its weights, which say how many rows each node stands for"
     )
 
     circuit: str  # JSON
     weights: dict[str, FiniteMatrix]
     holders: dict[str, str]  # the party of every leaf
-    held: Share  # of its rows that a party holds back
+    held: Share  # of its rows that a party holds out
 
 
 class LeafCircuit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -118,7 +118,7 @@ class PartyLeaves(Message, frozen=True):
     """Client → every other client."""
 
     tag: ClassVar[str] = "em/leaves"
-    reveals: ClassVar[str] = "its learned leaves; mean and deviation of its columns"
+    reveals: ClassVar[str] = "its learned leaves; mean and standard deviation of its columns"
     needs: ClassVar[str] = "collect"
 
     leaves: dict[str, LeafCircuit]
@@ -147,7 +147,9 @@ class StatisticsSize(Message, frozen=True):
     which of them are expected numbers of rows."""
 
     tag: ClassVar[str] = "em/size"
-    reveals: ClassVar[str] = "how many statistics its circuits have, and which are counts"
+    reveals: ClassVar[str] = (
+        "the number of statistics of its circuits, and which of them are counts"
+    )
 
     size: Count
     counted: Booleans  # (size − HEAD,)
@@ -157,7 +159,7 @@ class StatisticsSize(Message, frozen=True):
 
 
 class RowRole(Role[A]):
-    """A member of the sums. ``share``: of rows that are held back; ``size``: how many numbers it
+    """A member of the sums. ``share``: of held-out rows; ``size``: how many numbers it
     adds, which are zeros at a coordinator."""
 
     size, columns = HEAD, 0
@@ -197,7 +199,7 @@ class RowRole(Role[A]):
         """What is wrong with statistics of some parties' rows, by the numbers of rows in them."""
         if problem := statistics_problem(values):
             return problem
-        likely, impossible, rows = values[:HEAD].reshape(2, 3).T  # learned from, held back
+        likely, impossible, rows = values[:HEAD].reshape(2, 3).T  # learned from, held out
         slack = 0.01 * rows.sum() + BEHIND  # sums on shares and by gossip are rounded
         nodes = values[HEAD:][self.counted] if len(values) > HEAD else values[HEAD:]
         counts = np.concatenate([rows, impossible, nodes])
@@ -253,7 +255,7 @@ class RowClient(RowRole[Packed]):
         given = np.stack([leaf.log_values() for leaf in self.leaves.values()])  # (leaves, rows)
         for name, values in zip(self.leaves, given, strict=True):
             if np.isnan(values).any():
-                problem = f"leaf {name!r} gives rows no likelihood"
+                problem = f"leaf {name!r} gives rows no finite likelihood"
                 raise MessageError(self.holders[name], PartyLeaves.tag, "leaves", problem)
         return given
 
@@ -279,7 +281,7 @@ class RowClient(RowRole[Packed]):
             above = self.network.program.unpack(self.above)
             weights = {name: above[name][WEIGHT] for name in above}
             learned = LearnedWeights(weights, self.history, [*scores])
-            about = "weights above the leaves, and the likelihood of all rows"
+            about = "the weights above the leaves, and the likelihood of all rows"
             yield from send(COORDINATOR, learned, reveals=about)
 
 
@@ -287,10 +289,12 @@ class RowClient(RowRole[Packed]):
 
 
 def client(site: EMSite) -> Flow[RowClient]:
-    """Everybody tells its leaves, and then has the whole circuit."""
+    """Every party sends its leaves, and then has the whole circuit."""
     view, others = site.view, [p for p in site.members if p != site.view.me]
     if not view.allow_collect:
-        raise FederationError(f"{view.me} was asked for its leaves, which may not leave it")
+        raise FederationError(
+            f"{view.me} was asked for its leaves, but does not allow them to leave it"
+        )
     graph = yield from receive(COORDINATOR, CircuitGraph)
     network = _network(graph, site)
     rows = site.table.select(network.circuit.schema.names)  # in one order at all parties
@@ -377,6 +381,6 @@ def coordinator(
 
 
 def learned_weights(joint: Joint, first: str) -> Flow[Above]:
-    """What the first client tells after the last round."""
+    """The message of the first client after the last round."""
     learned = yield from receive(first, LearnedWeights)
     return learned.above(sum_shapes(joint.circuit), len(joint.circuit.schema), first)

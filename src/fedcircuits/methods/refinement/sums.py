@@ -1,7 +1,7 @@
 """The E-step by sums: parties hold different columns of the same rows, and nobody sees one party's
 log-likelihoods. Every child of the root is a product over parties, so its log-value is a sum of one
-number per party: that of the leaf, or of the mixture of leaves, that stands below it there. From
-these sums every party works out the posteriors of its own leaves; of two, each would work out the
+number per party: that of the party's leaf, or mixture of leaves, below this child. From these sums
+every party computes the posteriors of its own leaves; with two parties, each could compute the
 other's part. The rounds are those through the network (network.py), up to the rounding of the sum
 (fixed_point.py)."""
 
@@ -41,9 +41,9 @@ from fedcircuits.methods.refinement.roles import (
     statistics_problem,
 )
 
-VALUES = "log-likelihoods of the shared rows in every combination of clusters"
-FIRST = "weights above the leaves, and the likelihood of the shared rows"
-OTHER = "weights of its mixtures of leaves"
+VALUES = "per shared row, the log-likelihood in every combination of clusters"
+FIRST = "the weights above the leaves, and the likelihood of the shared rows"
+OTHER = "the weights of its mixtures of leaves"
 IMPOSSIBLE = -(2.0**60)  # a log-value that crosses in place of −∞
 
 
@@ -51,7 +51,10 @@ class Combinations(Message, frozen=True):
     """Coordinator → client: children of the root, and what it has below each of them."""
 
     tag: ClassVar[str] = "em/graph"
-    reveals: ClassVar[str] = "how often combinations of clusters occur, and in which its own are"
+    reveals: ClassVar[str] = (
+        "how often each combination of clusters occurs, and which of them contain the reader's "
+        "clusters"
+    )
 
     root: str
     weights: dict[str, FiniteMatrix]  # (1, inputs) of the root and of its mixtures
@@ -85,7 +88,7 @@ class SumClient(SharedRowsClient[dict[str, Array]]):
         self.graph, self.first, self.weight_rounds = graph, site.first, site.settings.weight_rounds
 
     def holds_back(self, lots: Array, share: float) -> Flow[None]:
-        """Which of the shared rows are held back, by the lots of one of the clients."""
+        """Which of the shared rows are held out, by the lots of one of the clients."""
         self.held = held_back(lots, share)
         if held_share(len(lots), share):
             about = HeldRows.reveals
@@ -131,7 +134,7 @@ class SumClient(SharedRowsClient[dict[str, Array]]):
             self.leaves[name].maximise(self.leaves[name].counts(posterior))
 
     def _posteriors(self) -> Array:
-        """Of every child for every row (children, rows), nothing for rows that are held back; the
+        """Of every child for every row (children, rows), nothing for held-out rows; the
         mean log-likelihood of the others goes to the history."""
         joint = _weighed(self.above[self.graph.root], self.total)
         self.history.append(float(logsumexp(joint[:, ~self.held], axis=0).mean()))
@@ -156,10 +159,10 @@ class SumClient(SharedRowsClient[dict[str, Array]]):
         return {name: reached[name] for name in self.leaves}
 
     def finish(self, scores: Sequence[float]) -> Flow[None]:
-        """Rounds over the weights alone, if no rows are held back; then it tells the weights."""
+        """Rounds over the weights alone, if no rows are held out; then it sends the weights."""
         for t in range(0 if self.judges else self.weight_rounds):
             posteriors = self._posteriors()
-            ended, about = np.array([settled(self.history)]), "whether EM has settled"
+            ended, about = np.array([settled(self.history)]), "whether EM has converged"
             if (yield from decided(self.collective, f"em/settled/{t}", ended, about)).any():
                 break
             self._maximise_weights(posteriors)
@@ -197,7 +200,7 @@ def client(site: EMSite) -> Flow[SumClient]:
 
 
 def coordinator(joint: Joint, positions: Positions) -> Flow[Above]:
-    """It tells everybody its part of the graph, and hears what was learned."""
+    """It sends every party its part of the graph, and receives the learned weights."""
     members, columns = list(positions), len(joint.circuit.schema)
     graphs = combinations_of(joint, members)
     for party, rows in positions.items():
@@ -242,7 +245,7 @@ def _holder(joint: Joint, leaves: Sequence[str], name: str) -> str:
     holders = {joint.placement[n] for n in leaves}
     if len(holders) > 1 or not all(isinstance(joint.circuit.by_name[n], Leaf) for n in leaves):
         raise FederationError(
-            f"{name!r} mixes leaves of {', '.join(sorted(holders))}: sums over "
-            "parties are for shared_leaves='divided'"
+            f"{name!r} mixes leaves of {', '.join(sorted(holders))}: sums over parties need "
+            "shared_leaves='divided'"
         )
     return holders.pop()

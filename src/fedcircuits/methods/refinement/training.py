@@ -36,7 +36,7 @@ totals; with two clients, each can compute the other's array. The coordinator le
 
 **What crosses through the network**, for n rows that all parties hold, in round t:
 
-    em/rows         coordinator → client: which of its rows all parties hold (n,)
+    em/rows         coordinator → client: which of the reader's rows all parties hold (n,)
     em/held         first client → coordinator: which of these are held out (n,)
     em/values/t     client → coordinator: log-likelihoods under each of its leaves (leaves, n)
     em/posterior/t  coordinator → client: posteriors of its leaves (leaves, n), nothing for held-out
@@ -95,14 +95,14 @@ class Refined:
 
     joint: Joint
     history: tuple[float, ...] = ()  # of rows learned from, before every round
-    validation: tuple[float, ...] = ()  # of rows held back, before the first round and after each
+    validation: tuple[float, ...] = ()  # of held-out rows, before the first round and after each
 
 
 def rounds_of_em(
     role: Role[A], rounds: int, stopping: EarlyStopping = STOPPING
 ) -> Flow[tuple[int, list[float]]]:
     """The loop. A role ends with the parameters of the best round. Returns this round, and how
-    likely rows held back were in all rounds."""
+    likely held-out rows were in all rounds."""
     scores: list[float] = []
     states: deque[tuple[A, list[Packed]]] = deque(maxlen=stopping.patience + 1)
     yield from tell("em", 0, rounds)

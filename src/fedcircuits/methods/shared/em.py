@@ -1,23 +1,24 @@
-"""EM of one circuit that all parties have, on rows that each keeps: expected statistics add up, and
-everybody makes the same M-step. It is EM on all rows in one place (learning/em.py), to rounding.
+"""EM of one circuit that all parties have, on rows that stay with them: expected statistics are
+added up, and every party makes the same M-step. Up to rounding, this is EM on all rows in one place
+(learning/em.py).
 
-What a party adds in round t, and all learn the total of:
+In round t a party adds, and all learn the total of:
 
     shared/rows/t     log-likelihood of its possible rows, number of impossible ones, number of
-                      rows (3,); the same of the rows that it holds back (3,); how many of its rows
-                      pass through every unit, in expectation (units,)
+                      rows (3,); the same for its held-out rows (3,); the expected number of its
+                      rows that pass through every unit (units,)
     shared/counts/t   its number of rows (1,); expected statistics of its rows for every sum and
-                      leaf, of units with enough rows of all parties (size,)
+                      leaf, for units with enough rows of all parties (size,)
 
-Rows held back are judged before the first M-step and after every one, and EM ends with the
-parameters that were best on them. The last rounds before these may then be made again from all
-rows: more rounds than were best would fit the rows too closely.
+Held-out rows are scored before the first M-step and after every one, and EM returns the parameters
+that were best on them. The last rounds before these may then be repeated on all rows: more rounds
+would overfit.
 
-Of leaves with many ordered levels the rounds add up ranges of levels (in_ranges.py), and one more
-round, ``levels``, adds up every level. How far leaves are then drawn to their ranges, rows held
-back choose, unless the user has:
+For leaves with many ordered levels, the rounds add up ranges of levels (in_ranges.py), and one more
+round, ``levels``, adds up every level. Held-out rows determine how far leaves are then smoothed
+towards their ranges, unless the user has set it:
 
-    shared/smoothing  log-likelihoods of the rows held back, as above (smoothings, 3)
+    shared/smoothing  log-likelihoods of the held-out rows, as above (smoothings, 3)
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ SCALE = 2.0**12  # as which they are added: sums on shares have a fixed point
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnRows:
-    """Rows of one party: some to learn from, some held back."""
+    """Rows of one party: some to learn from, some held out."""
 
     learned: torch.Tensor  # (rows, columns)
     held: torch.Tensor
@@ -76,7 +77,7 @@ class Rounds:
 def em_by_sums(
     rows: SummedRows, held: Mask, beginning: Beginning, plan: EMSchedule
 ) -> Flow[Rounds]:
-    """``held``: which of a member's rows are held back."""
+    """``held``: which of a member's rows are held out."""
     program, held_rows = CircuitProgram(beginning.circuit), OwnRows.of(rows.values, held)
     start, scale = beginning.start, beginning.scale
     packed = program.pack(start) if scale is None else in_one_scale(program, start, scale)
@@ -175,7 +176,7 @@ class _Sums:
         passing = np.concatenate([own[:HEAD], self.units.rows(own[HEAD:])])
         total = yield from rows.add(f"shared/rows/{name}", passing, ROWS, self.sound.of_rows)
         if total[2] < 0.5 * SCALE:
-            raise TableError("no row has a value to learn from")
+            raise TableError("no row has an observed value to learn from")
         return own, total / SCALE
 
     def counts(self, rows: SummedRows, own: Array, total: Array, name: str) -> Flow[Counts]:
@@ -218,7 +219,7 @@ class SoundStatistics:
     def of_rows(self, values: Array) -> str:
         if problem := statistics_problem(values):
             return problem
-        likely, impossible, rows = values[:HEAD].reshape(2, 3).T / SCALE  # learned from, held back
+        likely, impossible, rows = values[:HEAD].reshape(2, 3).T / SCALE  # learned from, held out
         slack, columns = _slack(rows.sum()), len(self.program.circuit.schema)
         counts = np.concatenate([rows, impossible, values[HEAD:] / SCALE])
         if not ((counts >= -slack) & (counts <= rows.sum() + slack)).all():

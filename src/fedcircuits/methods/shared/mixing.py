@@ -1,23 +1,23 @@
-"""FedPC of parties with few rows each: circuits by sums, beside what each has learned alone.
+"""FedPC of parties with few rows each: circuits by sums, mixed with what each party learned alone.
 
-Circuits of thirty rows each are worth little, however many are mixed. So where parties hold
-different rows of the same columns, and few each, they learn circuits by sums too (training.py), of
-which one takes all columns as independent, and weigh them by rows that they hold back:
+Circuits of thirty rows each are worth little, however many are mixed. If parties hold different
+rows of the same columns, and few each, they therefore also learn circuits by sums (training.py),
+one of which treats all columns as independent, and weight them by held-out rows:
 
     shared/ask        coordinator → client: whether they do
-    shared/…          sums, for each of the circuits in question
-    shared/judged     client → sum: log-likelihoods of its rows held back under each circuit and
+    shared/…          sums, for each candidate circuit
+    shared/judged     client → sum: log-likelihoods of its held-out rows under each circuit and
                       under its own, and their number (circuits + 2,)
-    shared/weights/t  client → sum: how many of these rows each of them explains, by the weights
-                      so far, and the log-likelihood of their mixture (circuits + 2,): EM
-    shared/…          sums: the last rounds of those that have any weight, from all rows
-    shared/choice     first client → coordinator: weights, and how likely the rows were
+    shared/weights/t  client → sum: how many of these rows each circuit explains under the current
+                      weights, and the log-likelihood of their mixture (circuits + 2,): EM
+    shared/…          sums: the last rounds of the circuits with any weight, on all rows
+    shared/choice     first client → coordinator: the weights, and the log-likelihoods
 
-The mixture is as likely on rows held back as the best of its parts, or more. Of others' circuits a
-party has none, so that the mixture is judged as if it had no part of theirs: it is at least as good
-as that. What was learned by sums is one leaf of the joint circuit, for which the first party
-answers. Everybody knows it, and the likelihood of all rows held back together. Then parties are
-found whose rows make it worse for the others (suspects.py).
+On held-out rows the mixture is at least as likely as the best of its parts. A party does not have
+the others' circuits, so the mixture is scored without them: the real mixture is at least as good.
+What was learned by sums is one leaf of the joint circuit, for which the first party answers. All
+parties know it, and the total log-likelihood of held-out rows. Afterwards, parties whose rows make
+it worse for the others are identified (suspects.py).
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ from fedcircuits.tables.table import Table
 
 NAME = "shared"  # of the leaf
 FEW_ROWS = 2_000  # of a party: with more it learns well enough alone
-HELD = 0.2  # of the rows, at least, that are held back from few
+HELD = 0.2  # of the rows, at least, that are held out from few
 ALONE = 20  # rows from which a party learns a circuit that is worth judging
 PREFERRED = 5.0  # rows that speak for the best circuit beforehand, of 0.1 · (circuits + this)
 BEHIND = 0.1
 ROUNDS = 10  # of EM over weights
 LEAST_WEIGHT = 0.02  # of a circuit that is kept
 FLOOR = -1e4  # nats of a row that a circuit finds impossible
-JUDGED = "log-likelihoods of its rows held back, and their number"
-EXPLAINED = "how many of its rows held back each circuit explains, and their log-likelihood"
+JUDGED = "the log-likelihood and number of its held-out rows"
+EXPLAINED = "how many of its held-out rows each circuit explains, and their log-likelihood"
 Learned = tuple[Circuit, Parameters]
 
 
@@ -72,20 +72,20 @@ class AskShared(Message, frozen=True):
     """Coordinator → client: whether a circuit by sums is learned."""
 
     tag: ClassVar[str] = "shared/ask"
-    reveals: ClassVar[str] = "whether parties have few rows each"
+    reveals: ClassVar[str] = "whether parties have few rows each, and the number of all rows"
 
     wanted: bool
     number: Count  # of all rows
 
 
 class SharedChoice(Message, frozen=True):
-    """First client → coordinator: what rows held back have said."""
+    """First client → coordinator: what held-out rows have said."""
 
     tag: ClassVar[str] = "shared/choice"
-    reveals: ClassVar[str] = "how circuits are weighed, and how likely rows held back are"
+    reveals: ClassVar[str] = "the weights of the circuits, and the log-likelihood of held-out rows"
 
     weights: FiniteVector  # of circuits by sums, and at last of parties' own together
-    scores: FiniteVector  # of the same, and of the mixture; none if no rows were held back
+    scores: FiniteVector  # of the same, and of the mixture; none if no rows were held out
 
     @property
     def own(self) -> float:
@@ -93,7 +93,7 @@ class SharedChoice(Message, frozen=True):
 
     @property
     def best(self) -> int:
-        """The circuit by sums under which rows held back are likeliest."""
+        """The circuit by sums under which held-out rows are likeliest."""
         return int(self.scores[:-2].argmax()) if len(self.scores) else 0
 
 
@@ -131,7 +131,7 @@ class Sharing:
         return learned_together(*about, self.collective, columns)
 
     def from_all_rows(self, learned: LearnedTogether, chosen: int) -> Flow[Learned]:
-        """With the last rounds of EM once more, in which no rows are held back."""
+        """With the last rounds of EM once more, in which no rows are held out."""
         circuit, rounds, learned_from = learned.beginning.circuit, learned.rounds, learned.fitted
         assert rounds is not None, "this member has made them"
         if not rounds.number:
@@ -210,8 +210,8 @@ def coordinator(
 def _chosen(
     site: Sharing, alone: Callable[[Table], Learned] | None
 ) -> Flow[tuple[SharedChoice, Learned | None, LearnedTogether]]:
-    """Circuits by sums, mixed as is best on rows held back and learned from all rows, if they have
-    any weight; and the best of them, without the rows held back."""
+    """Circuits by sums, mixed as is best on held-out rows and learned from all rows, if they have
+    any weight; and the best of them, without the held-out rows."""
     columns = yield from site.columns()
     learned_all = []
     for learner in site.learners:
@@ -245,20 +245,20 @@ def _judged(
     learned: Sequence[LearnedTogether],
     alone: Callable[[Table], Learned] | None,
 ) -> Flow[Array]:
-    """Log-likelihoods of a member's rows held back, under every circuit and under its own, which
+    """Log-likelihoods of a member's held-out rows, under every circuit and under its own, which
     counts by its share of all rows (circuits + 1, rows)."""
     kept, rows = site.table.rows(~site.held), site.table.rows(site.held)
     logs = [_log_values((one.beginning.circuit, one.fitted.parameters), rows) for one in learned]
     logs.append(np.full(len(rows), FLOOR))
     whole = not np.isnan(site.table.values).all(axis=0).any()  # it knows something of all columns
     if alone is not None and whole and len(rows) and len(kept) >= ALONE:
-        own = yield from compute("learning from rows that are not held back", lambda: alone(kept))
+        own = yield from compute("learning from rows that are not held out", lambda: alone(kept))
         logs[-1] = _log_values(own, rows) + np.log(len(site.table) / max(site.number, 1))
     return np.maximum(np.stack(logs), FLOOR)
 
 
 def _weighed(site: Sharing, logs: Array) -> Flow[SharedChoice]:
-    """Weights under which all rows held back are likeliest, by EM."""
+    """Weights under which all held-out rows are likeliest, by EM."""
 
     def summed(tag: str, numbers: Array, last: float, reveals: str) -> Flow[Array]:
         mine = SCALE * np.append(numbers, last)
@@ -321,17 +321,16 @@ def _enough(learners: Sequence[SharedLearner]) -> int:
 
 
 def _reason(choice: SharedChoice, learners: Sequence[SharedLearner], rows: Sequence[int]) -> str:
-    enough = _enough(learners)
-    few = f"parties have {int(np.median(rows))} rows each in the middle, fewer than {enough}"
+    few = f"the median party has {int(np.median(rows))} rows, fewer than {_enough(learners)}"
     if not len(choice.scores):
         name = str(learners[0])
-        return f"one circuit by sums, {name}, because {few}; rows are too few to hold some back"
+        return f"one circuit by sums, {name}, because {few}; too few rows to hold some out"
     *_, own, mixed = choice.scores
-    judged = f"log-likelihood of rows held back {mixed:.2f}"
-    judged += f", under parties' own {own:.2f}" if own > FLOOR else ""
+    judged = f"log-likelihood of held-out rows {mixed:.2f}"
+    judged += f", under the parties' own circuits {own:.2f}" if own > FLOOR else ""
     if choice.own == 1:
         return (
-            f"parties' own circuits, though {few}: they are the best on rows held back ({judged})"
+            f"the parties' own circuits, although {few}: they are best on held-out rows ({judged})"
         )
     pairs = zip(learners, choice.weights[:-1], strict=True)
     names = [f"{learner}, weight {weight:.2g}" for learner, weight in pairs if weight]

@@ -67,9 +67,9 @@ def refuse_numbers(schema: Schema) -> None:
     for variable in schema:
         if not variable.size:
             raise FederationError(
-                f"privacy is for categories and booleans, but {variable.name!r} is a "
-                f"{variable.kind}, of which one row has no bounded share in the statistics of EM: "
-                "cut it into public classes, or take FedTrees(grow='together', privacy=…)"
+                f"privacy needs categories and booleans, but {variable.name!r} is a "
+                f"{variable.kind}, and the contribution of one row to the statistics of EM is "
+                "unbounded: bin it into public classes, or use FedTrees(grow='together', privacy=…)"
             )
 
 
@@ -82,7 +82,7 @@ def sensitivity(circuit: Circuit) -> float:
             if node.family not in DISCRETE:
                 raise FederationError(
                     f"privacy needs leaves of {', '.join(DISCRETE)}: {node.name!r} is "
-                    f"{node.family}, of which a row has no bounded share in the statistics"
+                    f"{node.family}, to whose statistics the contribution of a row is unbounded"
                 )
             largest[node.name] = len(node.scope)
         else:
@@ -171,7 +171,7 @@ def noisy_rows(
         tables, starts = pairs.tables_of(total, schema, True, rows.members)
     if not np.diagonal(tables).any():
         raise TableError(
-            "noise has drowned all counts: take more rows, fewer columns or a larger epsilon"
+            "noise has drowned all counts: use more rows, fewer columns or a larger epsilon"
         )
     rng = np.random.default_rng([seed, 1])
     return clustered_by_pairs(tables, starts, schema, clusters, classes, rng)

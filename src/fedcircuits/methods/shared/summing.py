@@ -1,18 +1,17 @@
-"""Up to where EM begins: columns, pairs of columns and clusters of rows, all from sums.
+"""The start of EM from sums alone: columns, pairs of columns and clusters of rows.
 
-    shared/bins/0…3     rows in bins of every column, which become finer, but never hold few rows
-                        (learning/summed)
-    shared/pairs        rows that have both of two coarse levels, for all pairs of columns; sums of
-                        features and of their products
-    shared/centres/t    of every cluster its rows and sums of their features, up to 10 rounds
+    shared/bins/0…3     number of rows in bins of every column; bins become finer, but never hold
+                        few rows (learning/summed)
+    shared/pairs        number of rows with each pair of coarse levels, for all pairs of columns;
+                        sums of features and of their products
+    shared/centres/t    number of rows of every cluster and sums of their features, up to 10 rounds
     shared/spread       the same with squares, and how many rows have a value
-    shared/…/rows       before each of these two: rows of every cluster alone
+    shared/…/rows       before each of these two: only the number of rows of every cluster
 
-A category that fewer rows of all parties have than the least count is replaced by a common one
-after the first bins, and nothing but its size is told of a cluster with fewer rows. So no sum is
-about one row that it does not share with others: the values of this row could be read from it.
-Everybody makes the same of the totals: bins, levels, mutual information, centres, and rows drawn
-from the clusters with a seed that all have.
+A category with fewer rows at all parties together than the least count is pooled after the first
+bins, and for a smaller cluster only its size is sent. So no sum is about a single row, whose values
+could be read from it. All parties compute the same from the totals: bins, levels, mutual
+information, centres, and rows drawn from the clusters with a common seed.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ ROWS_A_LEVEL = 25  # squared, of all rows: coarse columns have fewer levels wher
 
 
 class SummedRows:
-    """A member's rows, and sums of what it and the others count of theirs."""
+    """A member's rows, and sums of counts over the rows of all members."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class SummedRows:
     def add(self, tag: str, counts: Array, reveals: str, check: Check) -> Flow[Array]:
         """The total of what all have counted."""
         if problem := check(counts):
-            raise FederationError(f"what was counted of its rows cannot be added up: {problem}")
+            raise FederationError(f"the statistics of its rows cannot be added up: {problem}")
         total = yield from self.collective.sum(tag, counts, reveals, check=check)
         if problem := check(total):
             raise ProtocolError(self._wrong(tag, problem))
@@ -124,7 +123,7 @@ class SummedRows:
 
     def _wrong(self, tag: str, problem: str) -> str:
         named = ", ".join(self.members)
-        return f"the sum {tag!r}: {problem}; one of {named} has sent wrong numbers"
+        return f"the sum {tag!r}: {problem}; one of {named} sent wrong numbers"
 
 
 def counts_problem(values: Array) -> str:

@@ -1,41 +1,41 @@
-"""Parties whose rows make the circuit by sums worse for the others: wrong labels, another unit, a
-sensor that stands still.
+"""Parties whose rows make the circuit by sums worse for the others: wrong labels, a different unit,
+a sensor that is stuck.
 
-Each party first takes its own statistics off the total, and so knows the circuit that the others
-would have without it. How likely the middle half of its rows is there, it tells the coordinator
-(single rows may be odd at any party), and how many of its columns stand still. Where a party
-deviates from the others by more than chance, given how many there are, it need not be wrong: it may
-be unlike the others, as they are unlike each other. So the others learn once more without it. It is
-named if their own rows, held back, are likelier then by more than chance; and if it deviates by
-far, or by columns that stand still at no other party, unless the others' rows are less likely
-without it; and beyond doubt in any case.
+Each party first subtracts its own statistics from the total, and so knows the circuit that the
+others would have without it. It tells the coordinator how likely the middle half of its rows is
+under that circuit (single rows may be odd at any party), and how many of its columns are constant.
+A party that deviates from the others by more than chance, given their number, need not be wrong;
+parties may simply be unlike each other. So the others learn once more without it. The party is
+named if their held-out rows are then more likely by more than chance. A party that deviates by far,
+or has columns that are constant at no other party, is named unless the others' rows are less likely
+without it, and if it deviates beyond doubt it is named in any case.
 
-Wrong labels hardly change how likely whole rows are. So with a target a party also tells how much
-its labels say about its rows by what the others have learned, log p(x, y) − log p(x) − log p(y),
-within bounds, how much right labels of the same classes would, and log p(y). It is named as well
-where labels say hardly any of what right ones would, if it is by more than chance less than
-elsewhere, or if they are less common than elsewhere.
+Wrong labels hardly change the likelihood of whole rows. With a target, a party therefore also sends
+how much its labels say about its rows under the others' circuit,
+log p(x, y) − log p(x) − log p(y), within bounds; how much right labels of the same classes would
+say; and log p(y). It is also named if its labels say hardly any of what right ones would, provided
+that this is less than elsewhere by more than chance, or that its labels are less common.
 
     shared/totals        client → sum: expected statistics of its rows for every unit of a node
     shared/fit           client → coordinator: mean and variance of the log-likelihoods of its rows
-                         under what the others have learned, by the middle half of them; how many
-                         columns stand still; what its labels say, what right ones would, and the
-                         variance of that; mean and variance of how likely labels are by
-                         themselves. Nothing of fewer rows than the least count
-    shared/suspects      coordinator → client: parties that stand out, at most two
+                         under the others' circuit, from the middle half of them; its number of
+                         constant columns; what its labels say, what right ones would say, and the
+                         variance of that; mean and variance of log p(y). Nothing about fewer rows
+                         than the least count
+    shared/suspects      coordinator → client: parties that differ most, at most two
     shared/with/i/t      client → sum: statistics of most of its rows, drawn anew for each of these
     shared/without/i/t   sums; the second without those of suspect i
     shared/…/rows        client → sum: before each of these three, how many rows pass through every
-                         unit: statistics are told of those with enough (units.py)
-    shared/effect        client → sum: of every suspect, what the others' rows held back gain
+                         unit: statistics are sent only for units with enough rows (units.py)
+    shared/effect        client → sum: for every suspect, the gain of the others' held-out rows
                          without it (suspects · 3,)
     shared/effects       first client → coordinator: the totals of these
 
-Two sums over the same rows, with a party and without it, would tell all parties what this party has
-added. So each of these sums is over four fifths of every party's rows, not the same ones: what they
-differ by is the suspect's part and unknown parts of everybody else's, of about as many rows as the
-root of the number of all. Which rows it takes a party draws by a key of its own, anew in every run:
-runs with the same draws and other suspects would tell exactly what each adds.
+Two sums over the same rows, with a party and without it, would reveal to all parties what this
+party added. So each sum is over a different four fifths of every party's rows: the difference is
+the suspect's part plus unknown parts of all others, of about √n rows for n rows in total. A party
+draws these rows with its own key, anew in every run: runs with the same draws and different
+suspects would reveal exactly what each adds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from fedcircuits.methods.shared.training import LearnedTogether
 from fedcircuits.methods.shared.units import Units
 
 FEWEST = 4  # parties among which one can stand out
-ALARM = 0.01  # chance that any party stands out where all are right
+ALARM = 0.01  # chance that any party deviates where all are right
 FAR, SURE = 6.0, 12.0  # deviations of a party by far, and beyond doubt
 SAID = 3.0  # nats at most that a label counts
 LITTLE = 0.25  # of what right labels would say, which wrong ones do not reach
@@ -78,7 +78,7 @@ CHANCE = 3.0  # deviations of a gain that is no chance
 GAIN = 0.05  # nats per row that it is at least
 MOST = 2  # suspects
 ROUNDS = 2  # of EM without a suspect
-ENOUGH = 5  # values of a column that may stand still
+ENOUGH = 5  # values of a column that may be constant
 ROUNDING = 1e-9  # rows: fewer of a unit are none
 SMOOTH = ("gaussian", "multivariate_gaussian")
 FLOOR = -1e4  # nats of a row that the circuit finds impossible
@@ -86,7 +86,7 @@ DRAWN = 0.8  # of the rows, for sums with and without a suspect
 FACTS = 9  # that a party tells of how its rows fit
 PASSING = "how many of its rows pass through every unit of a node"
 TOTALS = "expected statistics of its rows for every unit that enough rows of all pass through"
-EFFECT = "what its rows held back gain without a suspect, and their number"
+EFFECT = "the gain in log-likelihood of its held-out rows without a suspect, and their number"
 
 
 class RowsFit(Message, frozen=True):
@@ -96,8 +96,9 @@ class RowsFit(Message, frozen=True):
 
     tag: ClassVar[str] = "shared/fit"
     reveals: ClassVar[str] = (
-        "how likely its rows are under what the others have learned, how many columns stand still, "
-        "how much its labels say about its rows, and would if they were right, how common they are"
+        "the likelihood of its rows under a circuit learned by the others, its number of constant "
+        "columns, how well its labels fit its rows and would fit if they were right, and how "
+        "common its labels are"
     )
 
     facts: FiniteVector
@@ -107,7 +108,7 @@ class Suspects(Message, frozen=True):
     """Parties that stand out."""
 
     tag: ClassVar[str] = "shared/suspects"
-    reveals: ClassVar[str] = "whose rows stand out"
+    reveals: ClassVar[str] = "which parties have unusual rows"
 
     names: tuple[str, ...]
 
@@ -116,14 +117,14 @@ class SuspectEffects(Message, frozen=True):
     """Of every suspect: the others' gain without it, its square, and their rows."""
 
     tag: ClassVar[str] = "shared/effects"
-    reveals: ClassVar[str] = "what rows held back gain without each suspect"
+    reveals: ClassVar[str] = "the gain in log-likelihood of held-out rows without each suspect"
 
     totals: FiniteVector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judge:
-    """A member with its rows, and the circuit that all have learned from rows not held back."""
+    """A member with its rows, and the circuit that all have learned from rows not held out."""
 
     me: str
     values: Array
@@ -273,7 +274,9 @@ def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
         return np.array([*_middle(logs), len(logs), judge.still(), *judge.labels(others)])
 
     mark = digest(judge.values, total)
-    facts = yield from compute("judging its rows by what others have learned", fit, key=mark)
+    facts = yield from compute(
+        "scoring its rows under a circuit learned by the others", fit, key=mark
+    )
     yield from send(COORDINATOR, RowsFit(facts))
     suspects = (yield from receive(COORDINATOR, Suspects)).names
     known = set(suspects) <= set(members) and len(set(suspects)) == len(suspects) <= MOST
@@ -310,8 +313,8 @@ def coordinator(judge: Judge | None, members: Sequence[str], columns: int) -> Fl
 
 def standing_out(fits: Mapping[str, Array]) -> dict[str, float]:
     """Parties whose rows fit what others have learned worse, or better, than chance allows, whose
-    labels say less about them, or of which columns stand still; in how many deviations. ``MOST`` of
-    them, who stand out most. Those who told of no rows do not count."""
+    labels say less about them, or which have constant columns; by how many deviations. At most
+    ``MOST`` of them, those that deviate most. Parties that reported no rows do not count."""
     fits = {party: facts for party, facts in fits.items() if facts[2] > 0}
     if len(fits) < FEWEST:
         return {}
@@ -343,7 +346,7 @@ def _away(mean: Array, variance: Array, rows: Array) -> Array:
 
 
 def named(out: float, gain: float, square: float, rows: float) -> bool:
-    """Whether a party that stands out so far is named, by what others gain without it."""
+    """Whether a party that deviates this far is named, given what others gain without it."""
     if rows < 2 or out >= SURE:
         return bool(rows >= 2)
     mean = gain / rows
@@ -355,7 +358,7 @@ def named(out: float, gain: float, square: float, rows: float) -> bool:
 
 def _note(party: str, out: float, gain: float, square: float, rows: float) -> str:
     return (
-        f"{party} stands out, by {out:.1f} deviations of what parties differ: without it the "
-        f"others' {rows:.0f} rows, held back, gain {gain / max(rows, 1.0):.2f} nats each. Look at "
-        "its labels, units and columns that stand still, or leave it out: federation.select(…)"
+        f"{party} differs from the other parties, by {out:.1f} standard deviations: without it, "
+        f"{rows:.0f} held-out rows of the others gain {gain / max(rows, 1.0):.2f} nats per row. "
+        "Check its labels, units and constant columns, or leave it out: federation.select(…)"
     )

@@ -1,34 +1,37 @@
-"""One circuit that all parties share, of parties that hold different rows of the same columns: its
-structure follows from summed counts, its parameters from EM whose statistics are added up.
+"""One circuit that all parties share, for parties that hold different rows of the same columns. Its
+structure follows from summed counts, its parameters from EM with summed statistics.
 
-Roles: clients hold tables; a coordinator, for whom the circuit is learned, holds none, and takes
-part in sums where the summation wants it (``Hub``).
+**Who takes part.** Clients, which hold tables, and a coordinator without data, for which the
+circuit is learned. The coordinator takes part in sums if the summation needs it (``Hub``).
+
+**What crosses:**
 
     agree/hello       client → coordinator: names, kinds and categories of its columns, its number
                       of rows
     agree/plan        coordinator → client: who takes part, the agreed kinds of its columns
-    shared/bins/t     client → sum: counts of its rows; these and what follows are in summing.py
-    shared/pairs
+    shared/bins/t     client → sum: counts of its rows by bin; this and the next steps are described
+    shared/pairs      in summing.py
     shared/centres/t
     shared/spread
     shared/…/rows
-    shared/structure  one member → all others: a digest of the circuit, which all have made alike
-    shared/rows/t     client → sum: log-likelihood and number of its rows and of those that it
-                      holds back, and how many pass through every unit of a node (em.py)
-    shared/counts/t   client → sum: expected statistics of its rows for every unit that at least the
-                      least count of rows of all parties pass through (units.py); of many ordered
-                      levels by ranges of them, and once, t = levels, of every level
-    shared/smoothing  client → sum: log-likelihoods of rows held back, where there are such levels
-    shared/circuit    first client → coordinator, where it does not add up: what was learned
+    shared/structure  one member → all others: a digest of the circuit, which each has built itself
+    shared/rows/t     client → sum, every round: log-likelihood and number of its rows and of its
+                      held-out rows, and how many pass through every unit of a node (em.py)
+    shared/counts/t   client → sum, every round: expected statistics of its rows for every unit that
+                      at least the least count of rows of all parties pass through (units.py); with
+                      many ordered levels by ranges of them, and once, t = levels, for every level
+    shared/smoothing  client → sum: log-likelihoods of held-out rows, if there are such levels
+    shared/circuit    first client → coordinator, if it does not add up: the learned circuit
 
-With differential privacy all of this is counted with noise, in fewer rounds (noisy.py).
+With differential privacy all counts have noise, and there are fewer rounds (noisy.py).
 
-All learn the totals, and so the circuit. No row and nobody's circuit leaves its party, and nobody
-learns one that was learned from the rows of one party. The summation decides who sees what a single
-party adds: a hub sees every party's array, in a tree parents see sums of branches, on secret shares
-nobody sees any. Whoever sees one party's array learns counts of its rows by column and pair of
-columns, and weighted sums of them: a party of few rows should take ``Secret()``. N − 1 parties
-together can always take their own off a total, and so can either of two.
+**What each party learns.** All learn the totals, and therefore the circuit. No row leaves its
+party, and nobody learns a circuit that was learned from the rows of one party. The summation
+decides who sees what a single party adds: a hub sees every party's array, in a tree parents see
+sums of branches, on secret shares nobody sees any. Whoever sees one party's array learns counts of
+its rows by column and pair of columns, and weighted sums of them: a party with few rows should use
+``Secret()``. N − 1 parties together can always subtract their own part from a total, and so can
+either of two.
 
 A lost party ends the run; what others have computed is kept.
 """
@@ -89,7 +92,7 @@ class SharedLearner(Protocol):
         ...
 
     def rounds(self) -> tuple[EMSchedule, float]:
-        """How EM goes, and the share of rows that are held back."""
+        """How EM goes, and the share of held-out rows."""
         ...
 
 
@@ -129,7 +132,9 @@ class SharedCircuit(Message, frozen=True):
     """First client → coordinator."""
 
     tag: ClassVar[str] = "shared/circuit"
-    reveals: ClassVar[str] = "the circuit that all parties share, and how likely all rows are"
+    reveals: ClassVar[str] = (
+        "the circuit that all parties share, and the log-likelihood of all rows"
+    )
 
     start: LeafCircuit
     learned: LeafCircuit
@@ -174,7 +179,7 @@ def client(party: Party, plan: SharedPlan, learner: SharedLearner) -> Flow[Learn
 
 
 def coordinator(plan: SharedPlan, learner: SharedLearner) -> Flow[LearnedTogether]:
-    """Whoever asked for the circuit: it adds up, or hears what came of it."""
+    """Whoever asked for the circuit: it adds up, or receives the result."""
     hellos = yield from hellos_of(plan.members, METHOD)
     schema = same_columns({p: hello.schema for p, hello in hellos.items()})
     for party in plan.members:
@@ -190,8 +195,8 @@ def check_least(party: Party, plan: SharedPlan) -> None:
     """FederationError where bins may hold fewer rows than the party allows."""
     if party.least_count > plan.least:
         raise FederationError(
-            f"{party.name} has least_count={party.least_count}, and bins of a {SHARED} may hold "
-            f"{plan.least} rows of all parties: expected a plan with the largest"
+            f"{party.name} has least_count={party.least_count}, but bins of a {SHARED} may hold "
+            f"{plan.least} rows of all parties: plan with the largest"
         )
 
 
@@ -202,14 +207,14 @@ def same_columns(schemas: Mapping[str, Schema]) -> Schema:
         if absent := [n for n in agreed.names if n not in schema]:
             holder = next(p for p, s in schemas.items() if absent[0] in s)
             raise FederationError(
-                f"{party} has no column {absent[0]!r}, which {holder} has: a {SHARED} is for "
+                f"{party} has no column {absent[0]!r}, which {holder} has: a {SHARED} needs "
                 "parties with different rows of the same columns"
             )
     return agreed
 
 
 def lots_of(me: str, seed: int, rows: int) -> Array:
-    """From 0 to 1, of every row of a party: the smallest are held back."""
+    """From 0 to 1, of every row of a party: the smallest are held out."""
     return np.random.default_rng([seed, zlib.crc32(me.encode())]).random(rows)
 
 
@@ -224,7 +229,7 @@ def learned_together(
     columns: SummedColumns | None = None,
     least: int | None = None,
 ) -> Flow[LearnedTogether]:
-    """A member's part, with rows or without. ``held``: which of its rows are held back, by default
+    """A member's part, with rows or without. ``held``: which of its rows are held out, by default
     as the learner says; ``collective``: its end of all sums of a run, and ``columns``: what is
     known of columns, where several circuits are learned in it; ``least``: rows of all parties that
     a statistic is about, if not as planned."""
@@ -286,7 +291,7 @@ def _same_circuit(circuit: Circuit, collective: Collective) -> Flow[None]:
 
     def problem(other: Array) -> str:
         same = np.array_equal(code, other)
-        return "" if same else "it has made another circuit of the same sums: take equal versions"
+        return "" if same else "its circuit of the same sums differs: install equal versions"
 
-    about = "a digest of the circuit, which all know"
+    about = "a digest of the circuit, which all parties know"
     yield from collective.agree("shared/structure", code, about, problem)
