@@ -170,7 +170,8 @@ def test_models_of_others_are_given_back(tmp_path: Path) -> None:
     encoder = {"zoo": Level(), "art": module, "inn": PCA(2)}
     model, path = fitted(encoder=encoder), tmp_path / "fusion.fc"
     model.save(path)
-    with pytest.raises(FileError, match=r"not hold the encoder of 'zoo', a Level.*encoders=\{'zoo"):
+    problem = r"not hold the encoder of 'zoo', your own Level.*encoders=\{'zoo"
+    with pytest.raises(FileError, match=problem):
         FeatureFusion.load(path)
     pca = model.views_["inn"].encoder.model_  # type: ignore[attr-defined]
     given = {"zoo": Level(), "art": module, "inn": pca}
@@ -204,7 +205,7 @@ def test_an_encoder_of_a_class_of_ones_own_is_not_taken_for_ours(tmp_path: Path)
     parties = fc.Federation(tables, allow_collect=True)
     model = FeatureFusion(Louder(width=2, epochs=1), epochs=1, random_state=0)
     model.fit(parties, target="y").save(tmp_path / "fusion.fc")
-    with pytest.raises(FileError, match="'a', a Louder of yours"):
+    with pytest.raises(FileError, match="'a', your own Louder"):
         FeatureFusion.load(tmp_path / "fusion.fc")
     given = {n: v.encoder for n, v in model.views_.items()}
     again = FeatureFusion.load(tmp_path / "fusion.fc", given)

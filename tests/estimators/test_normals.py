@@ -55,5 +55,5 @@ def test_covariances_are_drawn_towards_what_units_have_in_common() -> None:
     np.testing.assert_allclose(apart, [1.0, 4.0])
     within = 404 / 104
     np.testing.assert_allclose(drawn, [(4 + 10 * within) / 14, (400 + 10 * within) / 110])
-    with pytest.raises(ParameterError, match="expected pooled of 0 rows or more"):
+    with pytest.raises(ParameterError, match="pooled must be a number from 0"):
         MultivariateGaussian(pooled=-1.0)

@@ -230,7 +230,7 @@ def test_opening_needs_everybody() -> None:
     ("parties", "settings", "error", "said"),
     [
         (2, {}, FederationError, "at least 3 parties"),
-        (4, {"threshold": 2}, FederationError, "at most 1 of them"),
+        (4, {"threshold": 2}, FederationError, "at most 1, but threshold is 2"),
         (3, {"combine": "sum"}, FederationError, "combine must be one of"),
         (3, {"units": 0}, FederationError, "units must be a whole number from 1"),
         (3, {"target": "age"}, QueryError, "unknown variable 'age'"),

@@ -109,7 +109,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     model = fc.FedTrees(target="diagnosis", trees=1).fit(parties)
     with pytest.raises(FederationError, match=r"party 1, party 2 did not allow.*allow_collect"):
         model.save(path)
-    with pytest.raises(FileError, match=r"'party 1/tree 1' is a Flat of yours"):
+    with pytest.raises(FileError, match=r"'party 1/tree 1' is your own Flat"):
         fitted("rows", leaf=Flat()).save(path)
     with pytest.raises(FileError, match="does not read the columns"):
         fitted("rows", leaf=Narrow()).save(path)

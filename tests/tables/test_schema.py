@@ -171,6 +171,16 @@ def test_many_categories_are_not_all_listed() -> None:
         many.encode("none of these")
 
 
+def test_an_empty_unit_is_none() -> None:
+    assert Variable("dose", unit="") == Variable("dose")
+
+
+def test_values_of_a_boolean_are_named_in_short() -> None:
+    with pytest.raises(StructureError, match="a boolean has two values") as caught:
+        Variable("x", "boolean", ("y" * 100_000, "no", "perhaps"))
+    assert len(str(caught.value)) < 200
+
+
 def test_variables_by_name() -> None:
     schema = Schema((COLOUR, Variable("age", unit="years"), Variable("n", "count")))
     assert schema.names == ("colour", "age", "n")

@@ -47,6 +47,7 @@ class Variable:
             raise StructureError(f"the name of a variable must be text, got {self.name!r}")
         if self.unit is not None and not isinstance(self.unit, str):
             raise StructureError(f"variable {self.name!r}: a unit is a text, got {self.unit!r}")
+        object.__setattr__(self, "unit", self.unit or None)
         for text in (self.name, self.unit or "", *self.categories):
             if isinstance(text, str) and not is_text(text):
                 raise StructureError(
@@ -66,7 +67,7 @@ class Variable:
             raise StructureError(f"variable {self.name!r}: a category needs its categories")
         if self.kind == "boolean" and len(self.categories) != 2:
             raise StructureError(
-                f"variable {self.name!r}: a boolean has two values, got {self.categories!r}"
+                f"variable {self.name!r}: a boolean has two values, got {shown(self.categories)}"
             )
         _refuse_twice(self.name, self.categories)
         _check_most(self)

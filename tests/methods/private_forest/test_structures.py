@@ -96,9 +96,9 @@ def test_budget_is_divided() -> None:
         assert 5 * sum_weights(structure(SCHEMA, one, rng)) <= budget
         more = ForestShape(1, one.depth, one.repetitions, one.units + 1)
         assert 5 * sum_weights(structure(SCHEMA, more, rng)) > budget
-    with pytest.raises(fc.FedcircuitsError, match="divided between 9 parties"):
+    with pytest.raises(fc.FedcircuitsError, match="divided among 9 parties"):
         ForestShape(2, units=3).divided(SCHEMA, 9)
-    with pytest.raises(fc.FedcircuitsError, match="divided between 9 parties"):
+    with pytest.raises(fc.FedcircuitsError, match="divided among 9 parties"):
         ForestShape(1, 1, 2, 2).divided(SCHEMA, 9)
 
 

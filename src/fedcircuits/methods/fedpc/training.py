@@ -282,7 +282,8 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
     for party, assignment in assignments.items():
         yield from send(party, assignment)
     where = None
-    views = latent.views_of(split.schema, hellos, plan.target) if plan.dependence == "auto" else 0
+    in_views = split.tokens and plan.dependence == "auto"
+    views = latent.views_of(split.schema, hellos, plan.target) if in_views else 0
     tree = split.tokens and plan.by_tree(len(members), views)
     cells = latent.cell_tasks(split.schema, hellos, plan.target, views) if tree else {}
     if split.tokens:
