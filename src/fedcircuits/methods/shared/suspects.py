@@ -8,8 +8,7 @@ A party that deviates from the others by more than chance, given their number, n
 parties may simply be unlike each other. So the others learn once more without it. The party is
 named if their held-out rows are then more likely by more than chance. A party that deviates by far,
 or has columns that are constant at no other party, is named unless the others' rows are less likely
-without it, and if it deviates beyond doubt it is named in any case. Where most parties differ by
-more than chance, nobody is named without a gain, save for a deviation beyond doubt from these.
+without it, and if it deviates beyond doubt it is named in any case.
 
 Wrong labels hardly change the likelihood of whole rows. With a target, a party therefore also sends
 how much its labels say about its rows under the others' circuit,
@@ -70,8 +69,6 @@ from fedcircuits.methods.shared.units import Units
 FEWEST = 4  # parties among which one can stand out
 ALARM = 0.01  # chance that any party deviates where all are right
 FAR, SURE = 6.0, 12.0  # deviations of a party by far, and beyond doubt
-UNLIKE = 1.8  # times chance by which parties differ that are unlike each other
-NEAR = 5.0  # deviations of a suspect among these: others' rows must gain without it
 SAID = 3.0  # nats at most that a label counts
 LITTLE = 0.25  # of what right labels would say, which wrong ones do not reach
 RARE = np.log(2.0)  # nats by which labels are less common than elsewhere: half as common
@@ -328,10 +325,7 @@ def standing_out(fits: Mapping[str, Array]) -> dict[str, float]:
     rare = (common < np.median(common) - RARE) & (_away(common, varied, rows) < -enough)
     wrong = (said < LITTLE * right) & (rare | (_away(said - right, spread, rows) < -enough))
     alone = (still > 0) & (np.quantile(still, 0.75) == 0)
-    signs = np.where(wrong, SURE, np.where(alone, FAR, 0.0))
-    if np.median(_usual(mean) / _chance(variance, rows)) > UNLIKE:  # then others' rows decide
-        out, signs = np.where(out < SURE, np.minimum(out, NEAR), out), np.minimum(signs, NEAR)
-    out = np.maximum(out, signs)
+    out = np.maximum(out, np.where(wrong, SURE, np.where(alone, FAR, 0.0)))
     order = [i for i in np.argsort(-out, kind="stable") if out[i] > enough]
     return {list(fits)[i]: float(out[i]) for i in order[:MOST]}
 
@@ -345,19 +339,10 @@ def _middle(values: Array) -> tuple[float, float]:
 
 def _away(mean: Array, variance: Array, rows: Array) -> Array:
     """How far means of parties' rows are from their median, in deviations of what is usual."""
-    usual = np.maximum(_usual(mean), _chance(variance, rows))
-    return np.asarray((mean - np.median(mean)) / usual)
-
-
-def _usual(mean: Array) -> float:
-    """The deviation of parties' means, by their median."""
-    return float(1.4826 * np.median(np.abs(mean - np.median(mean))))
-
-
-def _chance(variance: Array, rows: Array) -> Array:
-    """The deviation that each mean would have if all rows came from one distribution."""
+    away = mean - np.median(mean)
+    usual = 1.4826 * np.median(np.abs(away))
     chance = np.sqrt(np.maximum(variance, variance.mean()) / np.maximum(rows, 1.0))
-    return np.asarray(np.maximum(chance, 1e-9))
+    return np.asarray(away / np.maximum(np.maximum(usual, chance), 1e-9))
 
 
 def named(out: float, gain: float, square: float, rows: float) -> bool:
