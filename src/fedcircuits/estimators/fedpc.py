@@ -286,8 +286,9 @@ class FedPC(FederatedCircuit[Result]):
             MixtureOfNormals(1, target=self.target),
             MixtureOfNormals(1, target=self.target, pooled=alike),
             MixtureOfNormals(several, target=self.target),
-            HiddenChowLiuTree(1, epochs=3, target=self.target).to_send(),  # independent columns
         ]
+        if not classes:  # independent columns, which would make a class independent of evidence
+            learners.append(HiddenChowLiuTree(1, epochs=3, target=self.target).to_send())
         if sum(v.kind != "real" for v in federation.schema) > 2:
             units = min(32, max(16, 2 * (classes or 1)))
             learners.append(HiddenChowLiuTree(units, epochs=20, target=self.target).to_send())

@@ -287,6 +287,22 @@ def test_who_stands_out() -> None:
     assert named(SURE, -20.0, 15.0, 40.0) and not named(SURE, 0.0, 0.0, 1.0)
 
 
+def test_a_class_stays_dependent_among_columns_that_say_nothing() -> None:
+    """Independent columns describe these well, but would take the class from its evidence."""
+    rng, rows = np.random.default_rng(0), 800
+    ill = rng.random(rows) < 0.4
+    crp = np.exp(rng.normal(1 + 1.5 * ill, 0.7))
+    table = fc.Table.of(
+        {"born": rng.uniform(0, 2e4, rows), "crp": crp, "cost": rng.uniform(1e3, 9e3, rows),
+         "share": rng.integers(1, 99, rows), "smoker": rng.random(rows) < 0.3 + 0.3 * ill,
+         "ill": ill}
+    )  # fmt: skip
+    model = fc.FedPC(target="ill", random_state=0).fit(fc.split(table, 10, seed=0))
+    data = ill[crp > 10].mean()
+    assert data > 0.9
+    assert abs(model.probability("ill", given="crp > 10") - data) < 0.1
+
+
 # ---------------------------------------------------------------------- laws
 
 
