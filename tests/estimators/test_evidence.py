@@ -165,3 +165,37 @@ def test_a_class_is_told_as_well_as_by_naive_bayes(rows: int, seed: int) -> None
     linear = LogisticRegression(max_iter=500).fit(x, train.ill).predict_proba(new)[:, 1]
     assert score > roc_auc_score(test.ill, naive) - 0.005
     assert score > roc_auc_score(test.ill, linear) - 0.02
+
+
+def inflamed(rows: int, seed: int) -> pd.DataFrame:
+    """Illness depends on a skewed number and on age, stay on that number, smoking on sex."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(60, 15, rows).clip(18, 99)
+    sex = rng.choice(["f", "m"], rows)
+    smokes = rng.random(rows) < 0.15 + 0.2 * (sex == "m")
+    marker = np.exp(rng.normal(1 + 0.6 * smokes + 0.02 * (age - 60), 0.8))
+    risk = -4 + 0.05 * (age - 60) + 0.25 * np.minimum(marker, 20) + smokes
+    return pd.DataFrame(
+        {
+            "age": age,
+            "sex": sex,
+            "smokes": smokes,
+            "marker": marker,
+            "stay": rng.poisson(3 + 4 * (marker > 8) + 0.03 * (age - 18)),
+            "ill": np.where(rng.random(rows) < 1 / (1 + np.exp(-risk)), "yes", "no"),
+        }
+    )
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_categories_follow_numbers_in_parts_without_clusters(seed: int) -> None:
+    """Trees tie categories and normals tie reals; neither ties a category to a real."""
+    model = fc.LearnSPN(random_state=0).fit(inflamed(2000, seed))
+    truth = inflamed(100_000, 100)
+    for given, rows in (
+        ("marker > 15", truth["marker"] > 15),
+        ("age > 75", truth["age"] > 75),
+        ("smokes = true and age > 70", truth["smokes"] & (truth["age"] > 70)),
+    ):
+        expected = (truth["ill"][rows] == "yes").mean()
+        assert model.probability("ill = yes", given=given) == pytest.approx(expected, abs=0.13)

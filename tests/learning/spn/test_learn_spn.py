@@ -13,9 +13,11 @@ from fedcircuits import (
     CircuitModel,
     FedcircuitsError,
     Leaf,
+    LearnSPN,
     Product,
     Schema,
     Sum,
+    Table,
     Variable,
 )
 from fedcircuits.errors import ParameterError, TableError
@@ -232,3 +234,29 @@ def test_density_sets_reach_their_figures(data: Path, name: str, least: float) -
     model = fit(train, booleans(train.shape[1]))
     assert time.process_time() - begin < 20
     assert model.score(test) > least
+
+
+def test_values_of_a_column_divide_rows_where_clusters_do_not() -> None:
+    """Normals that overlap make no clusters, but the group they come from is known."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 3, 900)
+    x, y = rng.normal(0.7 * group), rng.normal(-0.7 * group)
+    rows = Table.of({"group": [f"g{g}" for g in group], "x": x, "y": y})
+    model = LearnSPN(random_state=0).fit(rows)
+    for g in range(3):
+        mean = model.expect("x", given=f"group = g{g}")["mean"]["x"]
+        assert float(mean) == pytest.approx(0.7 * g, abs=0.15)
+
+
+@pytest.mark.parametrize("target", [None, "group"])
+def test_rare_values_divide_no_rows_of_their_own(target: str | None) -> None:
+    """With a least count every part stands for as many rows."""
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1, 2], [400, 197, 3])
+    rows = Table.of({"group": [f"g{g}" for g in group], "x": rng.normal(2.0 * group)})
+    model = LearnSPN(random_state=0, least_count=10, target=target).fit(rows)
+    parts = [
+        n.name for n in model.circuit_.nodes if isinstance(n, Sum) and ":" not in str(n.children)
+    ]
+    shares = [model.parameters_[name]["weight"] for name in parts]
+    assert shares and all((600 * share > 9.99).all() for share in shares)

@@ -4,9 +4,12 @@ A part of the table (rows × columns) becomes
     a leaf       if it has one column
     a product    if its columns fall into groups that do not depend on each other
     a sum        else, over clusters of its rows
-    leaves       side by side, or a Chow–Liu tree, if it has too few rows or no clusters
-Gens and Domingos 2013; mixed columns as Molina et al. 2018. No recursion: parts wait on a stack,
-records are turned into nodes at the end, children before parents.
+    a sum        over the values of a discrete column, where numbers depend on it and the part has
+                 too few rows or no clusters
+    leaves       side by side, Chow–Liu trees and normals, where that does not pay either
+Gens and Domingos 2013; mixed columns as Molina et al. 2018; sums over values as in cutset networks
+(Rahman et al. 2014). What pays is judged by held-out rows (judging.py). No recursion: parts wait on
+a stack, records are turned into nodes at the end, children before parents.
 
 Weights count as repetitions, also towards ``min_rows``; equal rows of a discrete table are learned
 from once, with their number as weight.
@@ -16,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -30,12 +32,10 @@ from fedcircuits.learning.chow_liu.trees import forest_nodes, spanning_tree
 from fedcircuits.learning.independence import Floats, Index, groups
 from fedcircuits.learning.spn.clustering import Features, split_rows
 from fedcircuits.learning.spn.dependence import THRESHOLD, Dependence
+from fedcircuits.learning.spn.judging import SURE, Judge
 from fedcircuits.learning.spn.marginals import FEW, Marginals
-from fedcircuits.learning.spn.normals import NormalGroup, Normals
 from fedcircuits.tables.schema import Schema
 
-SMALL = 5  # times the fewest rows: of a part whose clusters are judged
-SURE = 10.0  # nats that a leaf of a class must gain on held-out rows to be more than the simplest
 Test = Literal["evidence", "g", "rdc"]
 
 
@@ -99,7 +99,8 @@ class OpenPart(NamedTuple):
     at: int
     rows: Index
     columns: Index
-    tested: bool  # whether the columns are known to depend on each other
+    tested: bool = False  # whether the columns are known to depend on each other
+    undivided: bool = False  # whether clusters of the rows are known not to pay
 
 
 def learn_spn(
@@ -168,7 +169,6 @@ class _Growth:
         self.target = target
         self.by_class = target if target is not None and schema.variables[target].size else None
         self.weight = weight.astype(np.float32)
-        self.fewest = settings.fewest(float(weight.sum()))
         self.shape, self.values = values.shape, values
         self.features = Features.of(values, schema)
         self.dependence = Dependence(
@@ -177,15 +177,17 @@ class _Growth:
         several = self.by_class is not None or settings.least_count > 1
         sure = SURE if several else 0.0
         self.marginals = Marginals(values, schema, weight, rng, context, settings.least_count, sure)
-        self.normals = Normals(self.marginals, settings.least_count)
+        self.judge = Judge(
+            self.marginals, self.dependence, self.weight, settings.fewest(float(weight.sum())),
+            settings.least_count, target, settings.trees,
+        )  # fmt: skip
         self.records: list[NodeDraft] = []
-        self.scored: dict[tuple[int, bytes], tuple[Index, float]] = {}
 
     # ------------------------------------------------------------------ growing
 
     def grow(self) -> None:
         self.records.append(NodeDraft())
-        stack = [OpenPart(0, np.arange(self.shape[0]), np.arange(self.shape[1]), False)]
+        stack = [OpenPart(0, np.arange(self.shape[0]), np.arange(self.shape[1]))]
         while stack:
             stack.extend(self._split(stack.pop()))
 
@@ -193,100 +195,60 @@ class _Growth:
         """Decide what a part's record is; the parts below it that are still to be decided."""
         rows, columns, record = part.rows, part.columns, self.records[part.at]
         weight = self.weight[rows]
-        if len(columns) == 1 or weight.sum(dtype=np.float64) < self.fewest:
-            record.part = (rows, columns)
-            return []
+        if part.undivided or len(columns) == 1 or weight.sum(dtype=np.float64) < self.judge.fewest:
+            return self._by_value(record, rows, columns)
         features = self.features.part(rows, columns)
         if not part.tested:
             dependent = self.dependence.of(rows, columns, features, weight, self.target)
             if len(groups_apart := groups(dependent)) > 1:
                 return self._product(record, rows, columns, groups_apart)
-        if self.by_class in columns and len(classes := self._classes(rows)) > 1:
-            return self._by_class(record, classes, columns)
+        if self.by_class in columns and len(classes := self._classes(rows, self.by_class)) > 1:
+            return self._apart(record, classes, columns, self.by_class)
         label = split_rows(features, self.settings.clusters, self.rng, weight)
         label = _enough(label, weight, self.settings.least_count)
         parts = [rows[label == k] for k in range(int(label.max()) + 1)]
-        if len(parts) == 1 or self._stays(rows, columns, parts):
-            record.part = (rows, columns)
-            return []
+        if len(parts) == 1 or not self.judge.clusters_pay(rows, columns, parts):
+            return self._by_value(record, rows, columns)
         record.weights = np.bincount(label, weight).astype(np.float64)
-        return [OpenPart(self._child(record), p, columns, False) for p in parts]
+        return [OpenPart(self._child(record), p, columns) for p in parts]
 
-    def _normals(self, rows: Index, columns: Index) -> list[NormalGroup]:
-        return self.normals.of(rows, columns) if self.settings.trees else []
+    def _by_value(self, record: NodeDraft, rows: Index, columns: Index) -> list[OpenPart]:
+        """A part that clusters do not divide: by the values of the discrete column that its
+        numbers depend on most, if that pays, else leaves."""
+        column = self.judge.decisive(rows, columns)
+        if column is not None:
+            classes = self._classes(rows, column)
+            if len(classes) > 1 and self.judge.values_pay(rows, columns, column, classes):
+                return self._apart(record, classes, columns, column, undivided=True)
+        record.part = (rows, columns)
+        return []
 
-    def _stays(self, rows: Index, columns: Index, parts: list[Index]) -> bool:
-        """Whether clusters describe no more than leaves of one part do, by held-out rows: of
-        columns in normals, and of all where a part is small and clusters are smaller still, or
-        where a class is to be told: clusters that are not there cost more then."""
-        normals = self._normals(rows, columns)
-        if normals and not self._pays(rows, parts, partial(self._worth, normals)):
-            return True
-        small = self.weight[rows].sum(dtype=np.float64) < SMALL * self.fewest
-        judged = (
-            (small or self.by_class is not None)
-            and bool(self.marginals.numbers)
-            and self.settings.trees
-        )
-        return judged and not self._pays(rows, parts, partial(self._score, columns))
-
-    def _pays(self, rows: Index, parts: list[Index], score: Callable[[Index], float]) -> bool:
-        shares = [float(self.weight[p].sum(dtype=np.float64)) for p in parts]
-        total = sum(shares)
-        each = (
-            s / total * (np.log(s / total) + score(p)) for s, p in zip(shares, parts, strict=True)
-        )
-        return bool(sum(each) > score(rows))
-
-    def _worth(self, normals: list[NormalGroup], rows: Index) -> float:
-        """Mean log-likelihood of the normals' columns or, if a target is among them, of that given
-        the others."""
-        columns = [n.columns for n in normals]
-        if self.target is None or not any(self.target in c for c in columns):
-            return sum(self.normals.score(rows, c) for c in columns)
-        with_target = next(c for c in columns if self.target in c)
-        others = with_target[with_target != self.target]
-        return self.normals.score(rows, with_target) - self.normals.score(rows, others)
-
-    def _score(self, columns: Index, rows: Index) -> float:
-        """Mean log-likelihood that new rows are likely to have under leaves of a part. It is kept:
-        a part is judged beside its like, and again when it is split."""
-        kept, score = self.scored.get((id(rows), columns.tobytes()), (None, 0.0))
-        if kept is not rows:
-            score = self._new_score(columns, rows)
-            self.scored[id(rows), columns.tobytes()] = (rows, score)
-        return score
-
-    def _new_score(self, columns: Index, rows: Index) -> float:
-        discrete = np.array([self.schema.variables[c].size > 0 for c in columns])
-        score = self.normals.score(rows, columns[~discrete])
-        if not discrete.any():
-            return score
-        pairs = self.dependence.pairs(rows, columns[discrete], self.weight[rows])
-        gain = pairs.gain()
-        linked = sum(float(gain[e]) for e in spanning_tree(gain, 0.0) if e[1] >= 0)
-        return score + (pairs.own_score() + linked) / float(self.weight[rows].sum(dtype=np.float64))
-
-    def _classes(self, rows: Index) -> list[Index]:
+    def _classes(self, rows: Index, column: int) -> list[Index]:
         """Rows by their class; those of classes with too few of them, or none, together."""
-        assert self.by_class is not None
-        code = np.nan_to_num(self.values[rows, self.by_class], nan=-1).astype(np.int64) + 1
-        least = max(self.settings.least_count, FEW)
-        enough = np.bincount(code, self.weight[rows]) >= least
-        enough[0] = False
-        return [p for k in (-1, *np.flatnonzero(enough))
-                if len(p := rows[np.where(enough[code], code, -1) == k])]  # fmt: skip
+        code = np.nan_to_num(self.values[rows, column], nan=-1).astype(np.int64) + 1
+        weight, least = self.weight[rows], self.settings.least_count
+        enough = np.bincount(code, weight) >= max(least, FEW)
+        label = np.unique(np.where(enough[code], code, 0), return_inverse=True)[1].reshape(-1)
+        label = _enough(label, weight, least)
+        return [rows[label == k] for k in range(int(label.max()) + 1)]
 
-    def _by_class(self, record: NodeDraft, classes: list[Index], columns: Index) -> list[OpenPart]:
-        """A sum over the classes of the target, each with the remaining columns given it."""
+    def _apart(
+        self,
+        record: NodeDraft,
+        classes: list[Index],
+        columns: Index,
+        column: int,
+        undivided: bool = False,
+    ) -> list[OpenPart]:
+        """A sum over the classes of a column, each with the remaining columns given it."""
         sizes = [self.weight[rows].sum(dtype=np.float64) for rows in classes]
         record.weights = np.array(sizes)
-        others, children = columns[columns != self.by_class], []
+        others, children = columns[columns != column], []
         for rows in classes:
             product = self.records[self._child(record)]
             child = self.records[self._child(product)]
-            child.part, child.independent = (rows, np.array([self.by_class])), True
-            children.append(OpenPart(self._child(product), rows, others, False))
+            child.part, child.independent = (rows, np.array([column])), True
+            children.append(OpenPart(self._child(product), rows, others, undivided=undivided))
         return children
 
     def _product(
@@ -301,7 +263,7 @@ class _Growth:
             leaves = self.records[self._child(record)]
             leaves.part, leaves.independent = (rows, columns[np.concatenate(alone)]), True
         more = [g for g in parts if len(g) > 1]
-        return [OpenPart(self._child(record), rows, columns[g], True) for g in more]
+        return [OpenPart(self._child(record), rows, columns[g], tested=True) for g in more]
 
     def _child(self, record: NodeDraft) -> int:
         self.records.append(NodeDraft())
@@ -334,12 +296,12 @@ class _Growth:
         rows, rest = record.part
         if record.independent or not self.settings.trees:
             return self.marginals.nodes(name, rows, rest)
-        normals = self._normals(rows, rest)
+        normals = self.judge.normals_of(rows, rest)
         nodes: list[Node] = []
         values: dict[str, Arrays] = {}
         tops: list[str] = []
         for i, normal in enumerate(normals):
-            more, learned = self.normals.nodes(f"{name}.normal{i}", rows, normal)
+            more, learned = self.judge.normals.nodes(f"{name}.normal{i}", rows, normal)
             nodes, values, tops = [*nodes, *more], values | learned, [*tops, more[-1].name]
             rest = rest[~np.isin(rest, normal.columns)]
         more, learned, roots, linked = self._forest(name, rows, rest)
@@ -375,7 +337,7 @@ class _Growth:
 
 
 def _enough(label: Index, weight: Floats, least: int) -> Index:
-    """Clusters of fewer rows than ``least`` join the largest."""
+    """Parts of fewer rows than ``least`` join the largest."""
     sizes = np.bincount(label, weight)
     if sizes.min() >= least or least <= 1:
         return label
