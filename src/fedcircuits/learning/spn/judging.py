@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import log
 
 import numpy as np
 
-from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.chow_liu.trees import spanning_tree
 from fedcircuits.learning.evidence import dependent
 from fedcircuits.learning.independence import Floats, Index
@@ -102,9 +102,9 @@ class Judge:
     # ------------------------------------------------------------------ scores
 
     def _divided(self, parts: list[Index], score: Callable[[Index], float]) -> float:
-        size = np.array([self._size(p) for p in parts])
-        share: Array = size / size.sum()
-        return sum(s * (float(np.log(s)) + score(p)) for s, p in zip(share, parts, strict=True))
+        sizes = [self._size(p) for p in parts]
+        shares = [size / sum(sizes) for size in sizes]
+        return sum(s * (log(s) + score(p)) for s, p in zip(shares, parts, strict=True))
 
     def _size(self, rows: Index) -> float:
         return float(self.weight[rows].sum(dtype=np.float64))

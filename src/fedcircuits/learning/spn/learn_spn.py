@@ -202,8 +202,9 @@ class _Growth:
             dependent = self.dependence.of(rows, columns, features, weight, self.target)
             if len(groups_apart := groups(dependent)) > 1:
                 return self._product(record, rows, columns, groups_apart)
-        if self.by_class in columns and len(classes := self._classes(rows, self.by_class)) > 1:
-            return self._apart(record, classes, columns, self.by_class)
+        if self.by_class is not None and self.by_class in columns:
+            if len(classes := self._classes(rows, self.by_class)) > 1:
+                return self._apart(record, classes, columns, self.by_class)
         label = split_rows(features, self.settings.clusters, self.rng, weight)
         label = _enough(label, weight, self.settings.least_count)
         parts = [rows[label == k] for k in range(int(label.max()) + 1)]
