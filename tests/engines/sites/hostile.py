@@ -35,10 +35,12 @@ class Hostile:
         places: Mapping[str, str] | None = None,
         party: str = "",
         run: str = "",
+        again: bool = False,
+        kept: Mapping[str, object] | None = None,
     ) -> str:
         """What the site says to a recipe: "" if it is ready, else why not."""
         where = {site: site, CALLER: CALLER} if places is None else dict(places)
-        head = ["begin", run or token_hex(8), party or site, "1", where, 1, 30.0, False]
-        self.courier.send(site, head, pack((program, {})))
+        head = ["begin", run or token_hex(8), party or site, "1", where, 1, 30.0, again]
+        self.courier.send(site, head, pack((program, dict(kept or {}))))
         kind, *_, told = self.answer(site, "ready", "refused")
         return "" if kind == "ready" else str(told)

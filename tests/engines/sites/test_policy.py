@@ -300,6 +300,8 @@ def test_questions_are_counted_by_the_day_and_by_the_row(tmp_path: Path) -> None
 def test_questions_at_once_do_not_overrun_a_budget(tmp_path: Path) -> None:
     """Each is counted before it is answered, and no two in one moment."""
     store = Store(tmp_path)
+    store.begin_counting()
+    store.keep_model("m", "north", 0)
 
     def ask(number: int) -> bool:
         return store.spend("m", "north", 3, most=20) + 3 <= 20

@@ -30,12 +30,13 @@ EVERY = ("*",)
 ALLOWED = ("collect", "share_target", "share_clusters", "share_columns")
 LIMITS = ("least_rows", "questions_per_day", "most_questions", "least_rows_behind")
 DEEPEST = 50  # parts within parts of a plan
+SHARED = (bool, int, float, str, type(None))  # equal ones may be one object, whoever made them
 
 
 @dataclass(frozen=True, slots=True)
 class SiteRole:
-    """``needs`` is the line of a policy that must allow it, ``counts_rows`` whether an answer can
-    be refused that few rows are behind."""
+    """``needs`` is the line of a policy that must allow it, ``counts_rows`` whether it counts the
+    rows of queries, and an answer can be refused that few rows are behind."""
 
     kind: Literal["learn", "ask", "collect"]
     tells: str
@@ -226,6 +227,8 @@ class Policy:
                 raise SiteError("the request contains rows: roles use the site's own rows")
             if isinstance(value, bytes) and value:  # with which others would read what they hide
                 raise SiteError("the request contains a key: roles use keys that the site draws")
+            if getattr(value, "drawn", False):
+                raise SiteError("the request contains masks: roles use masks that the site has")
             self._check_part(name, value)
         return role
 
@@ -243,7 +246,7 @@ class Policy:
         return any(_matches(name, pattern) for pattern in self.roles)
 
     def _check_part(self, name: str, value: object) -> None:
-        if name in ALLOWED and value is True and not getattr(self, name):
+        if name in ALLOWED and not _off(value) and not getattr(self, name):
             raise self._refused(name)
         if self.private_rows and name in ("rows", "rule") and value == "tokens":
             problem = "this site matches rows by private set intersection only"
@@ -256,9 +259,9 @@ class Policy:
                 "part"
             )
             raise PolicyError("hidden_sums = true", problem)
-        if name == "least" and isinstance(value, int) and value < self.least_count:
+        if name == "least" and not (isinstance(value, int) and value >= self.least_count):
             line = f"least_count = {self.least_count}"
-            raise PolicyError(line, f"this site releases no count of {value} rows")
+            raise PolicyError(line, f"this site releases no count of {value!r:.40} rows")
 
     def _refused(self, line: str) -> PolicyError:
         return PolicyError(f"{line} = false", f"this site does not allow {line}")
@@ -275,6 +278,9 @@ class Policy:
             raise PolicyError(
                 line, "it is unknown how many rows support the answer to such a query"
             )
+        if self.most_questions is not None and not role.counts_rows:
+            line = f"most_questions = {self.most_questions}"
+            raise PolicyError(line, "the rows of such a query are not counted")
 
     # ------------------------------------------------------------------ before mail leaves
 
@@ -283,6 +289,11 @@ class Policy:
             raise PolicyError("withheld", f"this site does not let {effect.tag!r} leave it")
         if effect.needs and not self.results and not getattr(self, effect.needs):
             raise self._refused(effect.needs)
+
+
+def _off(value: object) -> bool:
+    """Whether a flag of a plan is off: whatever else it may be, a role may take it for on."""
+    return value is None or value is False
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -296,7 +307,7 @@ def parts(
     but for what is the site's ``own``."""
     if depth > DEEPEST:
         raise SiteError("the request is nested without end")
-    if any(value is known for known in places):
+    if not isinstance(value, SHARED) and any(value is known for known in places):
         return
     yield name, value
     if not isinstance(value, Party | Table | str | bytes):

@@ -17,8 +17,9 @@ from fedcircuits.engines.sites.files import SITE, DataFile, Kit, SiteFile, coord
 from fedcircuits.engines.sites.nats import NatsLink, Receive
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.remote import Remote
+from fedcircuits.engines.sites.run_folder import write
 from fedcircuits.engines.sites.station import Station
-from fedcircuits.engines.sites.store import Store, write
+from fedcircuits.engines.sites.store import Store
 from fedcircuits.errors import FederationError, TableError
 from fedcircuits.federation.described import Whereabouts
 from fedcircuits.federation.doubts import with_ids
