@@ -44,3 +44,12 @@ class Hostile:
         self.courier.send(site, head, pack((program, dict(kept or {}))))
         kind, *_, told = self.answer(site, "ready", "refused")
         return "" if kind == "ready" else str(told)
+
+    def runs(self, site: str, program: Program[Any]) -> str:
+        """Why the site does not end this role, or "": its messages arrive here unread."""
+        run = token_hex(8)
+        if refused := self.begin(site, program, run=run):
+            return refused
+        self.courier.send(site, ["go", run])
+        kind, *facts = self.answer(site, "failed", "result")
+        return str(facts[4]) if kind == "failed" else ""

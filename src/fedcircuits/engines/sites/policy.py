@@ -148,6 +148,10 @@ class Policy:
         Whether classes, and groups of rows, may be sent to other parties.
     share_columns : bool
         Whether columns may move to another party that works for both (a hub).
+    share_representations : bool
+        Whether the coordinator may receive representations and labels of single rows, which it
+        cannot identify (``FeatureFusion``). It chooses the encoder and the label: representations
+        may be columns, and any column may be the label.
     share_cells : bool
         Whether the coordinator may receive the cells of all columns together, for rows that it
         cannot identify (``dependence="tree"``).
@@ -180,6 +184,7 @@ class Policy:
     share_target: bool = False
     share_clusters: bool = False
     share_columns: bool = False
+    share_representations: bool = False
     share_cells: bool = False
     private_rows: bool = False
     hidden_sums: bool = False
