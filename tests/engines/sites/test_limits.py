@@ -111,6 +111,23 @@ def test_a_coordinator_brings_no_results(tmp_path: Path) -> None:
     assert "the request contains results" in told
 
 
+def test_a_coordinator_chooses_no_groups_of_rows(tmp_path: Path) -> None:
+    """Leaves of groups that differ in one row, chosen in two trainings, would tell of this row."""
+    for first in (0, 1):
+        groups = np.zeros(len(TABLE), np.int64)
+        groups[first:20] = 1
+        told = hostile(tmp_path / str(first), Policy()).begin(ME, learning(PLAN, given=groups))
+        assert "the request contains 'given'" in told
+
+
+def test_groups_that_sites_have_found_together_are_used(tmp_path: Path) -> None:
+    parts = {p.name: p for p in fc.split(TABLE, 3, by="columns")}
+    federation = LocalSites(parts, tmp_path, policy=Policy()).federation()
+    mixture = fc.VerticalGaussianMixture(2, random_state=0, tol=0.05).fit(federation)
+    model = fc.FedPC(clusters=mixture, ensemble=1, random_state=0).fit(federation)
+    assert np.isfinite(model.score_samples(TABLE.rows([0]))).all()
+
+
 def test_a_coordinator_brings_no_masks(tmp_path: Path) -> None:
     """With masks that somebody knows, one of the parties reads what is opened under them."""
     known = MaskBatch("run", (("run", 0, 1),), *[FIELD.zeros((1, 2))] * 5)

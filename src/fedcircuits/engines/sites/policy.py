@@ -36,12 +36,14 @@ SHARED = (bool, int, float, str, type(None))  # equal ones may be one object, wh
 @dataclass(frozen=True, slots=True)
 class SiteRole:
     """``needs`` is the line of a policy that must allow it, ``counts_rows`` whether it counts the
-    rows of queries, and an answer can be refused that few rows are behind."""
+    rows of queries, and an answer can be refused that few rows are behind. ``own``: arguments that
+    only the site itself fills in."""
 
     kind: Literal["learn", "ask", "collect"]
     tells: str
     needs: str = ""
     counts_rows: bool = False
+    own: tuple[str, ...] = ()
 
 
 ROLES = {
@@ -49,6 +51,7 @@ ROLES = {
         "learn",
         f"{COLUMNS}; per row token, the cluster of the row or the bins of some columns; cluster "
         "sizes",
+        own=("given",),
     ),
     "fedpc.query:respond": SiteRole(
         "ask", "the likelihood of the evidence under each of its leaves", counts_rows=True
@@ -235,6 +238,10 @@ class Policy:
             if getattr(value, "drawn", False):
                 raise SiteError("the request contains masks: roles use masks that the site has")
             self._check_part(name, value)
+        for name in role.own:
+            value = program.arguments.get(name)
+            if value is not None and not any(value is known for known in places):
+                raise SiteError(f"the request contains {name!r}: a role uses what the site has")
         return role
 
     def _role(self, program: Program[Any]) -> SiteRole:
