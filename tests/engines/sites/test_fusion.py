@@ -214,7 +214,8 @@ def test_representations_are_shown_if_the_policy_allows_it(tmp_path: Path) -> No
     sites = sites_of(owners(), tmp_path, policy=Policy(share_target=True))
     with pytest.raises(PartyLostError, match="share_representations = false"):
         fusion().fit(sites.federation())
-    assert '"tag": "gather/rows"' not in "".join(p.read_text() for p in tmp_path.glob("*/audit.jsonl"))
+    audits = "".join(path.read_text() for path in tmp_path.glob("*/audit.jsonl"))
+    assert '"tag": "gather/rows"' not in audits
 
 
 QUESTIONS: list[tuple[Policy, dict[str, Any], str]] = [
