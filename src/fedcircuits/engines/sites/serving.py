@@ -50,11 +50,11 @@ def keeper_of(kit: Kit) -> JobKeeper:
 def party_of(kit: Kit, site: SiteFile) -> Party:
     """The site's party: its rows in the consortium's schema, without columns it never uses, and
     with categories of few rows pooled, since others see the names of categories, unless the
-    consortium has declared them."""
+    consortium has declared these names."""
     try:
         table = _table(kit, site.data, site.policy)
-        if not kit.consortium.columns:
-            table, _ = pool_rare(table, site.policy.least_count)
+        declared = [n for n, column in kit.consortium.columns.items() if column.categories]
+        table, _ = pool_rare(table, site.policy.least_count, declared)
     except TableError as error:
         raise FederationError(f"{kit.folder / SITE}, data: {error}") from error
     return Party(kit.name, table, site.policy.collect, site.policy.least_count)
