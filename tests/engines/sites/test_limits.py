@@ -25,6 +25,7 @@ from fedcircuits.methods.private_forest.query import respond
 from fedcircuits.methods.trees import training as trees
 from fedcircuits.methods.trees.ensemble import respond as votes
 from fedcircuits.methods.trees.growing import TreesPlan
+from fedcircuits.methods.vertical import answers
 from fedcircuits.privacy.arithmetic.field import FIELD
 from tests.engines.sites.hostile import Hostile
 from tests.engines.sites.local import LocalSites
@@ -118,6 +119,14 @@ def test_a_coordinator_chooses_no_groups_of_rows(tmp_path: Path) -> None:
         groups[first:20] = 1
         told = hostile(tmp_path / str(first), Policy()).begin(ME, learning(PLAN, given=groups))
         assert "the request contains 'given'" in told
+
+
+@pytest.mark.parametrize("role", [answers.member, answers.answerer])
+def test_a_coordinator_brings_no_model(tmp_path: Path, role: Any) -> None:
+    """What a component of its choice says of a row of the site is the value of the row."""
+    arguments = {"learned": {"mean": np.zeros(1)}, "party": Here("party")}
+    told = hostile(tmp_path, Policy()).begin(ME, Program(role, arguments))
+    assert "the request contains 'learned'" in told
 
 
 def test_groups_that_sites_have_found_together_are_used(tmp_path: Path) -> None:

@@ -74,10 +74,10 @@ ROLES = {
         "learn", f"{COLUMNS}; row tokens; distances per row and centre, summed over all sites"
     ),
     "vertical.answers:member": SiteRole(
-        "ask", "log-densities or distances per query row and component"
+        "ask", "log-densities or distances per query row and component", own=("learned",)
     ),
     "vertical.answers:answerer": SiteRole(
-        "ask", "log-densities or distances per query row and component"
+        "ask", "log-densities or distances per query row and component", own=("learned",)
     ),
     "private_forest.training:client": SiteRole(
         "learn",
