@@ -20,6 +20,7 @@ from fedcircuits.federation.flow import Program
 from fedcircuits.federation.recipes import Here
 from fedcircuits.methods.fedpc import query, training
 from fedcircuits.methods.fedpc.planning import FedPCPlan
+from fedcircuits.methods.fusion import query as fusion
 from fedcircuits.methods.private_forest.masks import MaskBatch, MaskStore
 from fedcircuits.methods.private_forest.query import respond
 from fedcircuits.methods.trees import training as trees
@@ -121,12 +122,15 @@ def test_a_coordinator_chooses_no_groups_of_rows(tmp_path: Path) -> None:
         assert "the request contains 'given'" in told
 
 
-@pytest.mark.parametrize("role", [answers.member, answers.answerer])
-def test_a_coordinator_brings_no_model(tmp_path: Path, role: Any) -> None:
-    """What a component of its choice says of a row of the site is the value of the row."""
-    arguments = {"learned": {"mean": np.zeros(1)}, "party": Here("party")}
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [(answers.member, "learned"), (answers.answerer, "learned"), (fusion.respond, "view")],
+)
+def test_a_coordinator_brings_no_model(tmp_path: Path, role: Any, name: str) -> None:
+    """What a component or an encoder of its choice says of a row of the site may be its values."""
+    arguments = {name: {"mean": np.zeros(1)}, "party": Here("party")}
     told = hostile(tmp_path, Policy()).begin(ME, Program(role, arguments))
-    assert "the request contains 'learned'" in told
+    assert f"the request contains {name!r}" in told
 
 
 def test_groups_that_sites_have_found_together_are_used(tmp_path: Path) -> None:

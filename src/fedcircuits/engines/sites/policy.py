@@ -100,7 +100,9 @@ ROLES = {
         "learn", f"{COLUMNS}; row tokens; a representation of each row, masked or summed on request"
     ),
     "fusion.query:respond": SiteRole(
-        "ask", "representations and order of the query rows; values of the target on request"
+        "ask",
+        "representations and order of the query rows; values of the target on request",
+        own=("view",),
     ),
     "meeting.collecting:hand_over": SiteRole(
         "collect", "all parameters that it learned for a model", "collect"
