@@ -52,7 +52,8 @@ def blocks(results: Sequence[Mapping[str, Any]], costs: Sequence[Mapping[str, An
         found += [
             {"heading": "What protections cost"},
             {"text": _paragraphs(utility.__doc__)},
-            _table(costs),
+            _table([{k: v for k, v in row.items() if k != "commit"} for row in costs]),
+            {"text": f"Measured at {_commits(costs)}."},
         ]
     return found
 
@@ -60,6 +61,15 @@ def blocks(results: Sequence[Mapping[str, Any]], costs: Sequence[Mapping[str, An
 def write(results: Sequence[Mapping[str, Any]], costs: Sequence[Mapping[str, Any]]) -> None:
     page = {"title": "Attacks: what they find", "blocks": blocks(results, costs)}
     pages.write(PAGE, {**page, "measured": {"attacks": results, "utility": costs}})
+
+
+def _commits(costs: Sequence[Mapping[str, Any]]) -> str:
+    """Which of the methods were measured at which commit."""
+    methods: dict[str, list[str]] = {}
+    for row in costs:
+        of_commit = methods.setdefault(str(row["commit"]), [])
+        of_commit += [] if row["method"] in of_commit else [row["method"]]
+    return "; ".join(f"commit {c}: {', '.join(names)}" for c, names in methods.items())
 
 
 def _measures(found: Any) -> Any:

@@ -6,7 +6,8 @@ Likelihoods are per test row, and macro-F1 is that of the class. Seconds are tho
 training and for the likelihoods of the test rows. "nothing" has every protection turned off; each
 line below it turns one on, except "the default". δ is 1e-5. FeatureFusion sends columns with
 "nothing"; with ε its representations are clipped to norm 1 and noisy, where ε is for one query and
-one owner's representation of a row, and δ is 1e-6.
+one owner's representation of a row, and δ is 1e-6. FedPC by rows learns one circuit by sums only
+if these are masked or secret, so that protection makes it better there, and slower.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import numpy as np
 from sklearn.metrics import f1_score
 
 import fedcircuits as fc
-from benchmarks.attacks.measuring import kept, made
+from benchmarks.attacks.measuring import commit, kept, made
 from benchmarks.data import density_set, mixed_adult, mixed_breast_cancer
 from benchmarks.runner import Cell, print_table, write_json
 from fedcircuits.errors import FedcircuitsError
@@ -147,7 +148,7 @@ def _row(
         values = [one[figure] for one in found if one[figure] is not None]
         row[figure] = float(np.mean(values)) if values else None
     print_table([row])
-    return row
+    return {**row, "commit": commit()}
 
 
 def measured(tables: Tables, make: Callable[..., Any], seed: int) -> Mapping[str, float | None]:
