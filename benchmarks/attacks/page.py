@@ -64,12 +64,15 @@ def write(results: Sequence[Mapping[str, Any]], costs: Sequence[Mapping[str, Any
 
 
 def _commits(costs: Sequence[Mapping[str, Any]]) -> str:
-    """Which of the methods were measured at which commit."""
-    methods: dict[str, list[str]] = {}
+    """Which of the methods were measured at which commit, on which sets."""
+    sets: dict[tuple[str, str], list[str]] = {}
     for row in costs:
-        of_commit = methods.setdefault(str(row["commit"]), [])
-        of_commit += [] if row["method"] in of_commit else [row["method"]]
-    return "; ".join(f"commit {c}: {', '.join(names)}" for c, names in methods.items())
+        of_method = sets.setdefault((str(row["commit"]), str(row["method"])), [])
+        of_method += [] if row["set"] in of_method else [row["set"]]
+    lines: dict[str, list[str]] = {}
+    for (commit, method), names in sets.items():
+        lines.setdefault(commit, []).append(f"“{method}” ({', '.join(names)})")
+    return "; ".join(f"commit {commit}: {', '.join(names)}" for commit, names in lines.items())
 
 
 def _measures(found: Any) -> Any:

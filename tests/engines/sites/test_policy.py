@@ -272,7 +272,8 @@ def test_a_plan_that_is_changed_on_the_way_is_refused(
 
 def test_messages_that_an_owner_must_allow_do_not_leave() -> None:
     """Whoever asks for them, and however."""
-    for line in ("collect", "share_target", "share_clusters", "share_columns"):
+    shared = ("share_target", "share_clusters", "share_columns", "share_representations")
+    for line in ("collect", *shared):
         message = Send("other", "some/tag", b"", "something", line)
         with pytest.raises(PolicyError, match=f"{line} = false"):
             Policy().check_message(message)
