@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
+from fedcircuits.app.sites import _questions
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.store import QUESTIONS, Store
 from fedcircuits.errors import FederationError, SiteError
@@ -195,6 +196,12 @@ def test_a_lost_count_of_the_day_is_not_begun_anew(store: Store, data: bytes | N
     (store.folder / QUESTIONS).write_text("{}")  # as the error says
     store.count_question(no_check)
     assert store.questions() == 1
+
+
+def test_the_status_of_a_site_says_so(store: Store) -> None:
+    assert _questions(store) == "1"
+    (store.folder / QUESTIONS).unlink()
+    assert "questions.json is damaged or missing" in _questions(store)
 
 
 @pytest.mark.parametrize("data", [None, b"", b"-5", b"1.5", b"\xff", b"[0]"])
