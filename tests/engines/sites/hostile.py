@@ -19,6 +19,7 @@ class Hostile:
 
     def __init__(self, sites: LocalSites) -> None:
         self.frames: SimpleQueue[tuple[str, Head, bytes]] = SimpleQueue()
+        self.sites = sites
         self.courier = sites._courier(CALLER, lambda *frame: self.frames.put(frame))
 
     def answer(self, site: str, *kinds: str) -> Head:

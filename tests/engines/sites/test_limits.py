@@ -4,6 +4,7 @@ results and masks of its own; and limits whose files are damaged or gone."""
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,12 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.app.sites import _questions
+from fedcircuits.engines.sites.admission import CALLER
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.store import QUESTIONS, Store
 from fedcircuits.errors import FederationError, SiteError
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.recipes import Here
+from fedcircuits.federation.recipes import Here, pack
 from fedcircuits.methods.fedpc import query, training
 from fedcircuits.methods.fedpc.planning import FedPCPlan
 from fedcircuits.methods.fusion import query as fusion
@@ -149,6 +151,29 @@ def test_a_coordinator_brings_no_masks(tmp_path: Path) -> None:
         asked = {"view": 0, "masks": masks, "asker": "spy", "key": b""}
         told = hostile(tmp_path, Policy()).begin(ME, Program(respond, asked))
         assert "the request contains masks" in told
+
+
+@pytest.mark.parametrize(
+    ("threads", "timeout", "said"),
+    [
+        (10**9, 30.0, ""),  # as many as there are cores: so many end the process
+        (0, 30.0, "does not start a run"),
+        (-1, 30.0, "does not start a run"),
+        (1, 0.0, "does not start a run"),
+        (1, float("nan"), "does not start a run"),
+    ],
+)
+def test_a_site_decides_what_it_spends(
+    tmp_path: Path, threads: int, timeout: float, said: str
+) -> None:
+    coordinator = hostile(tmp_path, Policy())
+    where = {ME: ME, CALLER: CALLER}
+    head = ["begin", "run", ME, "1", where, threads, timeout, False]
+    coordinator.courier.send(ME, head, pack((ASKING, {})))
+    kind, *_, told = coordinator.answer(ME, "ready", "refused")
+    assert (said in str(told)) if said else kind == "ready"
+    seats = coordinator.sites.stations[ME]._seats
+    assert all(seat.threads <= (os.cpu_count() or 1) for seat in seats.values())
 
 
 # ---------------------------------------------------------------------- damaged files

@@ -26,6 +26,7 @@ them for what it lacks.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -356,10 +357,12 @@ class Station:
 
 def _checked_begin(about: Head) -> tuple[dict[str, str], int, float, bool]:
     match about:
-        case [dict(places), int(threads), float(timeout), bool(again)] if all(
-            isinstance(word, str) for pair in places.items() for word in pair
+        case [dict(places), int(threads), float(timeout), bool(again)] if (
+            all(isinstance(word, str) for pair in places.items() for word in pair)
+            and threads > 0
+            and timeout > 0
         ):
-            return places, threads, timeout, again
+            return places, min(threads, os.cpu_count() or 1), timeout, again
     raise SiteError("the request does not start a run")
 
 
