@@ -38,8 +38,8 @@ from fedcircuits.engines.sites.courier import PART
 from fedcircuits.engines.sites.files import SITE, ConsortiumFile, Kit
 from fedcircuits.engines.sites.provision import provision
 from fedcircuits.engines.sites.remote import Remote
+from fedcircuits.engines.sites.run_folder import Inbox
 from fedcircuits.engines.sites.serving import attach
-from fedcircuits.engines.sites.store import Inbox
 from fedcircuits.estimators.engine_choice import engine_of
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from benchmarks import pages
 from benchmarks.runner import Cell
 from fedcircuits.errors import FedcircuitsError
 
+HERE = Path(__file__).parents[2]
 PAGE = pages.RESULTS / "attacks.json"
 ONLY = [""]  # what attacks have in their rows that are run; others are left out
 
@@ -49,6 +51,12 @@ def made(estimator: Any, settings: Mapping[str, Any]) -> Any:
     known = inspect.signature(estimator).parameters
     renamed = {"summation": "summing"} if "summing" in known else {}
     return estimator(**{renamed.get(name, name): value for name, value in settings.items()})
+
+
+def commit() -> str:
+    """Of this checkout, on which figures depend."""
+    said = ["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(said, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def kept(path: Path) -> list[Any]:

@@ -52,7 +52,8 @@ def blocks(results: Sequence[Mapping[str, Any]], costs: Sequence[Mapping[str, An
         found += [
             {"heading": "What protections cost"},
             {"text": _paragraphs(utility.__doc__)},
-            _table(costs),
+            _table([{k: v for k, v in row.items() if k != "commit"} for row in costs]),
+            {"text": f"Measured at {_commits(costs)}."},
         ]
     return found
 
@@ -60,6 +61,18 @@ def blocks(results: Sequence[Mapping[str, Any]], costs: Sequence[Mapping[str, An
 def write(results: Sequence[Mapping[str, Any]], costs: Sequence[Mapping[str, Any]]) -> None:
     page = {"title": "Attacks: what they find", "blocks": blocks(results, costs)}
     pages.write(PAGE, {**page, "measured": {"attacks": results, "utility": costs}})
+
+
+def _commits(costs: Sequence[Mapping[str, Any]]) -> str:
+    """Which of the methods were measured at which commit, on which sets."""
+    sets: dict[tuple[str, str], list[str]] = {}
+    for row in costs:
+        of_method = sets.setdefault((str(row["commit"]), str(row["method"])), [])
+        of_method += [] if row["set"] in of_method else [row["set"]]
+    lines: dict[str, list[str]] = {}
+    for (commit, method), names in sets.items():
+        lines.setdefault(commit, []).append(f"“{method}” ({', '.join(names)})")
+    return "; ".join(f"commit {commit}: {', '.join(names)}" for commit, names in lines.items())
 
 
 def _measures(found: Any) -> Any:

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.attacks import columns, edges, known, liar, membership, naming, read_back
-from benchmarks.attacks.measuring import Measure, described
+from benchmarks.attacks.measuring import HERE, Measure, commit, described
 from benchmarks.runner import THREAD_LIMITS, Cell, Json, print_table
 
-HERE = Path(__file__).parents[2]
 ATTACKS: dict[str, ModuleType] = {
     "read_back": read_back,
     "membership": membership,
@@ -95,12 +94,6 @@ def added(earlier: dict[str, Any], found: dict[str, Any], only: str) -> dict[str
     new = [m for m in found["now"] if only in described(m["row"])]
     at = f"{earlier['at']}; of rows with “{only}”: {found['at']}"
     return {**found, "at": at, "now": kept + new}
-
-
-def commit() -> str:
-    """Of this checkout, on which figures depend."""
-    said = ["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(said, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _shown(row: Mapping[str, Any]) -> Row:

@@ -4,7 +4,10 @@ Three parties; means over two seeds, which shuffle and split the table. Adult ha
 rows and 1,000 test rows, breast cancer 398 and 171, nltcs 1,500 (or all 16,181) and 1,000.
 Likelihoods are per test row, and macro-F1 is that of the class. Seconds are those of one core, for
 training and for the likelihoods of the test rows. "nothing" has every protection turned off; each
-line below it turns one on, except "the default". δ is 1e-5.
+line below it turns one on, except "the default". δ is 1e-5. FeatureFusion sends columns with
+"nothing"; with ε its representations are clipped to norm 1 and noisy, where ε is for one query and
+one owner's representation of a row, and δ is 1e-6. FedPC by rows learns one circuit by sums only
+if these are masked or secret, so that protection makes it better there, and slower.
 """
 
 import argparse
@@ -20,7 +23,7 @@ import numpy as np
 from sklearn.metrics import f1_score
 
 import fedcircuits as fc
-from benchmarks.attacks.measuring import kept, made
+from benchmarks.attacks.measuring import commit, kept, made
 from benchmarks.data import density_set, mixed_adult, mixed_breast_cancer
 from benchmarks.runner import Cell, print_table, write_json
 from fedcircuits.errors import FedcircuitsError
@@ -69,6 +72,20 @@ COLUMNS: dict[str, tuple[dict[str, Any], int | None]] = {  # of the model, the l
     "answers='root'": ({**OFF, "answers": "root"}, 1),
     "summation=Secret()": ({**OFF, "summation": fc.Secret()}, 1),
 }
+BY_ROWS: dict[str, tuple[dict[str, Any], int | None]] = {
+    "nothing": ({"summation": fc.Hub()}, 1),
+    "summation=Masked()": ({"summation": fc.Masked()}, 1),
+    "summation=Secret()": ({"summation": fc.Secret()}, 1),
+    "least_count=5": ({"summation": fc.Hub()}, 5),
+    "least_count=20": ({"summation": fc.Hub()}, 20),
+    "the default": ({}, None),
+}
+FUSED: dict[str, dict[str, Any]] = {
+    "nothing": {"encoder": "summary"},
+    "the default": {},
+    **{f"ε = {e}": {"clip": 1.0, "epsilon": e} for e in (0.5, 1, 4)},
+    "summation=Secret()": {"summation": fc.Secret(), "align": None, "graph": "complete"},
+}
 ROWS: dict[str, dict[str, Any]] = {
     "nothing": {},
     "summation=Secret()": {"summation": fc.Secret()},
@@ -88,10 +105,15 @@ def jobs() -> Jobs:
     found: Jobs = []
     for name in SETS:
         for setting, (settings, least) in COLUMNS.items() if name != ALL else ():
-            found.append((name, "FedPC, by columns", setting, partial(fedpc, settings, least)))
-        method, learn = ("ChowLiuTree", tree) if name.startswith("nltcs") else ("FedTrees", trees)
+            learn = partial(fedpc, "columns", settings, least)
+            found.append((name, "FedPC, by columns", setting, learn))
+        for setting, (settings, least) in BY_ROWS.items() if name != ALL else ():
+            found.append((name, "FedPC, by rows", setting, partial(fedpc, "rows", settings, least)))
+        for setting, settings in FUSED.items() if not name.startswith("nltcs") else ():
+            found.append((name, "FeatureFusion, by columns", setting, partial(fusion, settings)))
+        method, grow = ("ChowLiuTree", tree) if name.startswith("nltcs") else ("FedTrees", trees)
         for setting, settings in ROWS.items():
-            found.append((name, f"{method}, by rows", setting, partial(learn, settings)))
+            found.append((name, f"{method}, by rows", setting, partial(grow, settings)))
         for method, learner in SUMMED.items() if name == ALL else ():
             for setting, settings in ROWS.items():
                 found.append(
@@ -126,7 +148,7 @@ def _row(
         values = [one[figure] for one in found if one[figure] is not None]
         row[figure] = float(np.mean(values)) if values else None
     print_table([row])
-    return row
+    return {**row, "commit": commit()}
 
 
 def measured(tables: Tables, make: Callable[..., Any], seed: int) -> Mapping[str, float | None]:
@@ -141,7 +163,9 @@ def measured(tables: Tables, make: Callable[..., Any], seed: int) -> Mapping[str
         f1 = None
         if target is not None:
             truth = np.asarray(test.column(target)).astype(str)
-            said = np.asarray(fitted.predict(test)).astype(str)
+            fused = isinstance(fitted, fc.FeatureFusion)
+            rows = fc.split(test, 3, by="columns", target=target, seed=seed) if fused else test
+            said = np.asarray(fitted.predict(rows)).astype(str)
             f1 = float(f1_score(truth, said, average="macro"))
     return {
         "log-likelihood": None if scores is None else float(np.mean(scores)),
@@ -151,8 +175,19 @@ def measured(tables: Tables, make: Callable[..., Any], seed: int) -> Mapping[str
     }
 
 
-def fedpc(settings: Any, least: int | None, train: fc.Table, target: Any, seed: int) -> Any:
-    federation = fc.split(train, 3, by="columns", target=target, seed=seed)
+def fusion(settings: Any, train: fc.Table, target: Any, seed: int) -> Any:
+    parties = fc.split(train, 3, by="columns", target=target, seed=seed)
+    given = {name: value for name, value in settings.items() if name != "epsilon"}
+    if "epsilon" in settings:
+        given["noise"] = fc.DifferentialPrivacy(settings["epsilon"], 1e-6).clip_noise()
+    model = fc.FeatureFusion(**given, target=target, share_target=True, random_state=seed)
+    return model.fit(parties)
+
+
+def fedpc(
+    by: Any, settings: Any, least: int | None, train: fc.Table, target: Any, seed: int
+) -> Any:
+    federation = fc.split(train, 3, by=by, target=target, seed=seed)
     if least is not None:
         tables = {party.name: party.table for party in federation}
         federation = fc.Federation(tables, least_count=least)

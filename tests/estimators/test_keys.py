@@ -113,6 +113,19 @@ CASES: dict[str, tuple[Any, Federation, str]] = {
     "PrivateForest": (fc.PrivateForest(2, units=2, max_iter=2), ROWS, ""),
     "ChowLiuTree": (fc.ChowLiuTree(), ROWS, ""),
     "ChowLiuTree, Secret": (fc.ChowLiuTree(summation=Secret()), ROWS, ""),
+    "FedPC, rows": (fc.FedPC(), ROWS, ""),
+    "FedPC, rows, Secret": (fc.FedPC(summation=Secret()), ROWS, ""),
+    "FedPC, root": (fc.FedPC(**SMALL, answers="root"), COLUMNS, "tokens"),
+    "FedPC, tree": (fc.FedPC(dependence="tree"), COLUMNS, "tokens"),
+    "products by sums": (fc.MixtureOfProducts(2), ROWS, ""),
+    "products by sums, Masked": (fc.MixtureOfProducts(2, summation=fc.Masked()), ROWS, ""),
+    "trees together, Secret": (
+        fc.FedTrees(target="x0", grow="together", trees=1, summation=Secret()), ROWS, "",
+    ),
+    "fusion, Secret": (
+        fc.FeatureFusion(**SHARED, epochs=1, align=None, graph="complete", summation=Secret(),
+                         clip=1.0, noise=0.1), COLUMNS, "tokens",
+    ),
 }  # fmt: skip
 
 
@@ -121,9 +134,9 @@ def asked(model: Any, parties: Federation) -> None:
     if isinstance(model, fc.VerticalGaussianMixture | fc.VerticalKMeans | fc.FeatureFusion):
         model.predict(parties)
     elif isinstance(model, fc.FedTrees):
-        model.predict(TABLE)
+        model.predict(FLAGS if parties is ROWS else TABLE)
     else:
-        model.score_samples(TABLE if isinstance(model, fc.FedPC) else FLAGS)
+        model.score_samples(FLAGS if parties is ROWS else TABLE)
 
 
 @pytest.fixture(params=CASES)

@@ -108,6 +108,34 @@ def chow_liu(summation: Any) -> Fit:
     return lambda engine: model.fit(fc.split(rows, 3, by="rows"), engine=engine)
 
 
+FLAGS = fc.Table.of({name: np.random.default_rng(0).random(60) < 0.4 for name in "abc"})
+MIXED = fc.Table.of({f"x{i}": np.random.default_rng(i).normal(size=60) for i in range(2)})
+WIDE = fc.Table.of(np.random.default_rng(0).normal(size=(60, 6)).round(1))
+EPSILON = fc.DifferentialPrivacy(4.0, 1e-5)
+
+
+def summed(model: Any, rows: fc.Table = FLAGS) -> Fit:
+    """One circuit by sums, of parties that hold different rows."""
+    model = model.set_params(random_state=0)
+    return lambda engine: model.fit(fc.split(rows, 3, by="rows"), engine=engine)
+
+
+def mixed_in() -> Fit:
+    """The default by rows: a circuit by sums beside those that parties learn alone."""
+    model = fc.FedPC(random_state=0)
+    return lambda engine: model.fit(fc.split(MIXED, 3, by="rows"), engine=engine)
+
+
+def cells(parties: int, **settings: Any) -> Fit:
+    """A tree over the cells of columns."""
+    model = fc.FedPC(random_state=0, **settings)
+    return lambda engine: model.fit(fc.split(WIDE, parties, by="columns"), engine=engine)
+
+
+def aligned(private: bool) -> Fit:
+    return lambda engine: fc.aligned(federation("uneven"), private=private, engine=engine)
+
+
 def private(plan: str) -> Fit:
     return lambda engine: engine.runs.append(forest(PLANS[plan]))
 
@@ -130,6 +158,10 @@ CASES: dict[str, Fit] = {
     "FedPC, EM by rows": circuit("rows", refine=1),
     "FedPC, EM by columns": circuit("columns", refine=1),
     "FedPC, EM by sums": circuit("three", refine=1, summation=fc.Secret()),
+    "FedPC, by sums": mixed_in(),
+    "FedPC, cells in views": cells(5),
+    "FedPC, cells together": cells(2, dependence="tree"),
+    "FedPC, private rows": circuit("columns", rows="private"),
     "FedPC, questions": questions,
     "FedPC, answers of the root": of_the_root,
     "mixture, hub": vertical(fc.VerticalGaussianMixture),
@@ -141,10 +173,20 @@ CASES: dict[str, Fit] = {
     "fusion, int8": fusion(traffic="int8", share_target=True),
     "fusion, votes": fusion(head="vote"),
     "fusion, sums": fusion(**SUMS, summation=fc.Hub()),
+    "fusion, noise": fusion(clip=1.0, noise=0.5),
     "trees, rows": trees("rows", threshold="macro-f1"),
     "trees, columns": trees("columns", share_target=True),
     "trees, together": trees("rows", grow="together"),
     "trees, secret": trees("rows", grow="together", summation=fc.Secret()),
+    "trees, noise": trees("rows", grow="together", privacy=EPSILON),
+    "products by sums": summed(fc.MixtureOfProducts(2, max_iter=2)),
+    "products by masked sums": summed(fc.MixtureOfProducts(2, max_iter=2, summation=fc.Masked())),
+    "products by noisy sums": summed(fc.MixtureOfProducts(2, max_iter=2, privacy=EPSILON)),
+    "hidden tree by sums": summed(fc.HiddenChowLiuTree(2, epochs=1)),
+    "einsum network by sums": summed(fc.EinsumNetwork(2, repetitions=1, epochs=1)),
+    "normals by sums": summed(fc.MixtureOfNormals(2, max_iter=2), MIXED),
+    "alignment": aligned(False),
+    "private alignment": aligned(True),
     "Chow-Liu, hub": chow_liu(fc.Hub()),
     "Chow-Liu, secret": chow_liu(fc.Secret()),
     "forest, average": private("average"),

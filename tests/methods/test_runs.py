@@ -26,6 +26,7 @@ from tests.methods.runs import CASES, programs_of
 
 KEY = bytes(range(100, 132))
 SPARE = {"FedPC, clusters": ["clusters/others"]}  # its reader cannot know how many others tell
+SLOW = ("FedPC, by sums", "FedPC, cells in views", "FedPC, cells together")
 ANSWERS = ("FedPC, questions", "FedPC, answers of the root")  # methods/fedpc has tests of these
 
 
@@ -54,7 +55,8 @@ def test_fields_that_may_cross_have_been_reviewed() -> None:
 def test_who_sends_a_malformed_message_is_blamed(name: str) -> None:
     """In training a federated circuit; the other methods have tests of their own."""
     [programs] = programs_of(name)
-    assert check_messages(lambda: dict(programs), most=300) > 60
+    most = 80 if name in SLOW else 300
+    assert check_messages(lambda: dict(programs), most=most) > 60
 
 
 # ---------------------------------------------------------------------- what is printed

@@ -23,9 +23,10 @@ from fedcircuits.engines.sites.joining import REQUEST, JoinRequest, make_request
 from fedcircuits.engines.sites.policy import ROLES, Policy
 from fedcircuits.engines.sites.provision import provision as make_kits
 from fedcircuits.engines.sites.provision import revoke as revoke_sites
+from fedcircuits.engines.sites.run_folder import write
 from fedcircuits.engines.sites.serving import ServedSite, lead_nvflare, party_of, process_of
-from fedcircuits.engines.sites.store import Store, write
-from fedcircuits.errors import FederationError
+from fedcircuits.engines.sites.store import Store
+from fedcircuits.errors import FederationError, SiteError
 from fedcircuits.federation.federation import COORDINATOR, Party
 
 # what goes to a member that has made its keys
@@ -181,13 +182,21 @@ def status(folder: Path, as_json: bool = False) -> None:
         *[["certificate", f"until {valid_until(path):%Y-%m-%d}"] for path in certificates],
         ["models", ", ".join(store.models()) or "none"],
         ["runs that have not ended", ", ".join(runs) or "none"],
-        ["questions today", f"{store.questions():,}"],
+        ["questions today", _questions(store)],
         ["audit", ", ".join(f"{count:,} {event}" for event, count in sorted(events.items()))],
     ]
     if as_json:
         screen.data({"site": kit.name, **dict(lines)})
     else:
         screen.show(TextTable((kit.name, ""), lines, texts=2))
+
+
+def _questions(store: Store) -> str:
+    store.begin_counting()
+    try:
+        return f"{store.questions():,}"
+    except SiteError as error:
+        return str(error)
 
 
 def answers(folder: Path, model: str, output: Path) -> None:

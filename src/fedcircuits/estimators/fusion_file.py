@@ -287,7 +287,11 @@ def _loaded(
     view = FusionView(
         circuit, placement, target, overall, tuple(owners), width, fusion, about.scale
     )
-    views = {n: OwnerView(n, circuit, placement, target, e, votes) for n, e in encoders.items()}
+    clip, noise = about.learned.clip, about.learned.noise
+    views = {
+        n: OwnerView(n, circuit, placement, target, e, votes, clip, noise)
+        for n, e in encoders.items()
+    }
     return views, view, _arguments(about.learned, fusion, tuple(encoders))
 
 

@@ -44,15 +44,16 @@ class QuestionBudget:
     table: Table | None = field(default=None, init=False, repr=False)
     spend: Callable[[int, int], int] | None = field(default=None, init=False, repr=False)
 
-    def after(self, rows: int, me: str) -> int | None:
+    def after(self, rows: int, me: str, counted: int = 0) -> int | None:
         """The rows answered including these, if they are limited; QueryError if they exceed the
-        limit.
+        limit. ``counted``: rows of the same query that were counted before.
 
         A role does not change its arguments: the owner of the view stores the new number.
         """
         if self.most is None:
             return None
-        before = self.answered if self.spend is None else self.spend(rows, self.most)
+        own = self.answered + counted
+        before = own if self.spend is None else self.spend(rows, self.most)
         if before + rows > self.most:
             raise QueryError(
                 f"{me} answers at most {self.most:,} query rows per model; {before:,} were asked "

@@ -8,6 +8,7 @@ values. Booleans, and words for yes and no, are kept.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +19,11 @@ from fedcircuits.tables.table import Table
 from fedcircuits.tables.truths import truth_of
 
 
-def pool_rare(table: Table, least: int) -> tuple[Table, tuple[str, ...]]:
+def pool_rare(
+    table: Table, least: int, declared: Collection[str] = ()
+) -> tuple[Table, tuple[str, ...]]:
     """The table with categories of fewer than ``least`` rows pooled, and the columns that changed.
+    Those of ``declared`` columns are known to everybody.
 
     >>> table = Table.of({"town": ["ash", "ash", "elm", "oak"]})
     >>> pooled, columns = pool_rare(table, 2)
@@ -28,7 +32,8 @@ def pool_rare(table: Table, least: int) -> tuple[Table, tuple[str, ...]]:
     """
     variables, columns, changed = [], [], []
     for variable, x in zip(table.schema, table.values.T, strict=True):
-        new, codes = _pooled(variable, x, least)
+        known = variable.name in declared
+        new, codes = (variable, x) if known else _pooled(variable, x, least)
         variables.append(new)
         columns.append(codes)
         changed += [variable.name] if new != variable else []

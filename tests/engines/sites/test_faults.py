@@ -238,7 +238,7 @@ def test_a_site_whose_columns_mean_something_else_is_named(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own is mounted by root alone")
-@pytest.mark.parametrize("size", ["4k", "12k", "24k"])
+@pytest.mark.parametrize("size", ["8k", "12k", "24k"])
 def test_a_full_disk_at_a_site_is_named_and_mended(tmp_path: Path, size: str) -> None:
     disk = tmp_path / "party 2"
     disk.mkdir()

@@ -14,10 +14,14 @@ import fedcircuits as fc
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.federation import Party
-from fedcircuits.federation.recipes import Held
+from fedcircuits.federation.flow import Program
+from fedcircuits.federation.recipes import Held, Here, own_key
 from fedcircuits.learning.encoders.encoders import NetworkEncoder
-from fedcircuits.methods.fusion.query import OwnerView
+from fedcircuits.methods.fusion.gathering import Showing
+from fedcircuits.methods.fusion.query import OwnerView, respond
+from fedcircuits.tables.schema import Variable
 from fedcircuits.tables.table import Table
+from tests.engines.sites.hostile import Hostile
 from tests.engines.sites.local import LocalSites
 from tests.engines.sites.relays import NatsRelay, nats_server, needs_server
 from tests.engines.sites.witness import Overheard, arrays_in, found_in, within
@@ -28,7 +32,7 @@ EVENT = RNG.random(ROWS) < 0.5
 SPEEDS = RNG.normal(size=(5, ROWS, 8)) + EVENT[:, None]
 IDS = np.array([f"row {r}" for r in range(ROWS)])
 NAMES = ("north", "east", "south", "west", "harbour")
-OPEN = Policy(share_target=True)
+OPEN = Policy(share_target=True, share_representations=True)
 
 
 def owners(count: int = 3, labels: Any = EVENT) -> fc.Federation:
@@ -191,7 +195,8 @@ def test_saved_and_asked_by_another_caller(tmp_path: Path) -> None:
 
 
 def test_a_target_is_told_if_the_policy_allows_it(tmp_path: Path) -> None:
-    federation = sites_of(owners(), tmp_path, policy=Policy()).federation()
+    policy = Policy(share_representations=True)
+    federation = sites_of(owners(), tmp_path, policy=policy).federation()
     with pytest.raises(PartyLostError, match="share_target = false"):
         fusion().fit(federation)
     alone = fusion(share_target=False)
@@ -201,6 +206,49 @@ def test_a_target_is_told_if_the_policy_allows_it(tmp_path: Path) -> None:
         FederationError, match="learned without labels and cannot predict on its own"
     ):
         alone.opinions(federation)
+
+
+def test_representations_are_shown_if_the_policy_allows_it(tmp_path: Path) -> None:
+    """The coordinator chooses the encoder, which may pass columns on, and the column that is the
+    label."""
+    sites = sites_of(owners(), tmp_path, policy=Policy(share_target=True))
+    with pytest.raises(PartyLostError, match="share_representations = false"):
+        fusion().fit(sites.federation())
+    audits = "".join(path.read_text() for path in tmp_path.glob("*/audit.jsonl"))
+    assert '"tag": "gather/rows"' not in audits
+
+
+QUESTIONS: list[tuple[Policy, dict[str, Any], str]] = [
+    (Policy(share_representations=True), {"view": None}, "share_target = false"),
+    (OPEN, {"target": Variable("age")}, "a query is about this target"),
+    (OPEN, {"showing": Showing()}, "as in training, got clip=None"),
+]
+
+
+@pytest.mark.parametrize(("policy", "changed", "said"), QUESTIONS)
+def test_a_question_reads_no_other_column_and_takes_no_noise_away(
+    tmp_path: Path, policy: Policy, changed: dict[str, Any], said: str
+) -> None:
+    """Once it named any column as its target, and got its values."""
+    parts = {
+        "north": fc.Table.of({"id": IDS, "age": SPEEDS[0, :, 0], "event": EVENT}, row_id="id"),
+        "south": fc.Table.of({"id": IDS, "load": SPEEDS[1, :, 0]}, row_id="id"),
+    }
+    sites = sites_of(fc.Federation(parts), tmp_path)
+    model = fc.FeatureFusion(
+        target="event", share_target=True, epochs=1, clip=1.0, noise=0.5, random_state=0
+    ).fit(sites.federation())
+    sites.policy = policy
+    sites.restart("north")
+    showing = replace(model._showing, key=own_key("noise"))
+    asked = {
+        "view": model.views_["north"], "party": Here("party"), "members": ("north",),
+        "target": model.fusion_.target, "showing": showing, "secret": own_key("secret"),
+        "tells": True,
+    }  # fmt: skip
+    assert said in Hostile(sites).runs("north", Program(respond, {**asked, **changed}))
+    audit = (tmp_path / "north" / "audit.jsonl").read_text()
+    assert '"tag": "query/truth"' not in audit
 
 
 @needs_server

@@ -272,7 +272,8 @@ def test_a_plan_that_is_changed_on_the_way_is_refused(
 
 def test_messages_that_an_owner_must_allow_do_not_leave() -> None:
     """Whoever asks for them, and however."""
-    for line in ("collect", "share_target", "share_clusters", "share_columns"):
+    shared = ("share_target", "share_clusters", "share_columns", "share_representations")
+    for line in ("collect", *shared):
         message = Send("other", "some/tag", b"", "something", line)
         with pytest.raises(PolicyError, match=f"{line} = false"):
             Policy().check_message(message)
@@ -300,6 +301,8 @@ def test_questions_are_counted_by_the_day_and_by_the_row(tmp_path: Path) -> None
 def test_questions_at_once_do_not_overrun_a_budget(tmp_path: Path) -> None:
     """Each is counted before it is answered, and no two in one moment."""
     store = Store(tmp_path)
+    store.begin_counting()
+    store.keep_model("m", "north", 0)
 
     def ask(number: int) -> bool:
         return store.spend("m", "north", 3, most=20) + 3 <= 20

@@ -270,6 +270,28 @@ def test_data_are_checked_against_what_the_consortium_has_declared(
         party_of(kit, kit.site_file())
 
 
+DECLARED = """\
+[columns.town]
+kind = "category"
+[columns.diagnosis]
+kind = "category"
+categories = ["none", "asthma", "plague"]
+"""
+
+
+def test_rare_categories_are_pooled_unless_their_names_are_declared(tmp_path: Path) -> None:
+    """A column that is declared without its categories has those of the site's rows."""
+    path = tmp_path / "consortium.toml"
+    path.write_text('name = "clinics"\nserver = "tls://h:1"\nsites = ["north"]\n' + DECLARED)
+    provision(read_toml(path, ConsortiumFile), tmp_path / "kits")
+    kit = Kit(tmp_path / "kits" / "north")
+    rows = ["ash,none"] * 9 + ["oak,asthma"] * 6 + ["elm,plague"]
+    (kit.folder / "data.csv").write_text("\n".join(["town,diagnosis", *rows]))
+    schema = party_of(kit, kit.site_file()).table.schema
+    assert schema["town"].categories == ("ash", "oak", "other")
+    assert schema["diagnosis"].categories == ("none", "asthma", "plague")
+
+
 READING = """\
 [data]
 path = "data.csv"

@@ -19,7 +19,7 @@ BOTH = RNG.integers(2, size=(90, 1))
 NUMBERS = fc.Table.of(RNG.normal(size=(90, 4)) + 5 * BOTH)
 BITS = fc.Table.of((BOTH ^ (RNG.random((90, 4)) < 0.1)).astype(bool))
 ROWS, COLUMNS = fc.split(NUMBERS, 3), fc.split(NUMBERS, 3, by="columns")
-OPEN = Policy(share_target=True)
+OPEN = Policy(share_target=True, share_representations=True)
 ENCODER = fc.TabularEncoder(width=2, epochs=2)
 
 MODELS: dict[str, tuple[Callable[[], Any], fc.Federation, Callable[[Any, Any], np.ndarray]]] = {

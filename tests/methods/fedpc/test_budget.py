@@ -31,6 +31,18 @@ def test_questions_end_with_the_budget(engine: str) -> None:
     assert len(model.score_samples(table.select(table.names[:1]).rows(slice(0, 30)))) == 30  # a's
 
 
+@pytest.mark.parametrize("engine", ["memory", "process"])
+def test_rows_that_are_drawn_count(engine: str) -> None:
+    """A leaf can be worked out from rows that are drawn from it, all with one row of evidence."""
+    model, table = fitted(engine, {"b": 12})
+    model.sample(7, random_state=0)
+    with pytest.raises(FederationError, match=r"b answers at most 12 query rows"):
+        model.sample(6, random_state=0)
+    model.score_samples(table.rows(slice(0, 4)))
+    with pytest.raises(FederationError, match=r"b answers at most 12 query rows"):
+        model.score_samples(table.rows(slice(0, 2)))
+
+
 def test_no_limit_by_default() -> None:
     model, table = fitted("memory", None)
     for _ in range(3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -96,7 +97,11 @@ def test_a_party_refuses_cells_that_are_not_planned() -> None:
     with pytest.raises(MessageError, match="expected no cells"):
         FedPCPlan(("a", "b"), dependence="combinations").check_cells(asked)
     for dependence in ("auto", "tree"):
-        FedPCPlan(("a", "b"), dependence=dependence).check_cells(asked)  # type: ignore[arg-type]
+        plan = FedPCPlan(("a", "b"), dependence=dependence)  # type: ignore[arg-type]
+        plan.check_cells(asked)
+        for hidden in (replace(plan, summation=fc.Secret()), replace(plan, answers="root")):
+            with pytest.raises(MessageError, match="expected no cells"):
+                hidden.check_cells(asked)
 
 
 def test_the_default_is_a_tree_from_views() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import fedcircuits as fc
 from tests.methods.watched import Watched, read
@@ -59,6 +60,24 @@ def test_by_default_columns_cannot_be_read_back() -> None:
 
 def model_rows(frame: dict[str, np.ndarray]) -> fc.Table:
     return fc.Table.of(frame, row_id="id")
+
+
+@pytest.mark.parametrize(("width", "told"), [(1, 0), (2, 2), (16, 2)])
+def test_a_ledger_says_where_columns_can_be_computed(width: int, told: int) -> None:
+    """Owners of two columns each, by networks of this many numbers."""
+    encoder = fc.TabularEncoder(width=width, epochs=1)
+    model = fc.FeatureFusion(encoder, epochs=1, random_state=0).fit(parties(), target="up")
+    what = model.ledger_.revealed("coordinator")["what"]
+    assert what.str.contains("(its columns can be computed from these)", regex=False).sum() == told
+
+
+def test_by_default_the_number_of_one_column_is_named() -> None:
+    north = {"id": np.arange(80), "a": X[:, 0], "b": X[:, 1], "up": X.sum(axis=1) > 12}
+    south = {"id": np.arange(80), "c": X[:, 2]}
+    both = fc.Federation({"north": north, "south": south}, row_id="id")
+    model = fc.FeatureFusion(epochs=1, random_state=0, share_target=True).fit(both, target="up")
+    named = [e.sender for e in model.ledger_ if "can be computed from these" in e.reveals]
+    assert named == ["south"]
 
 
 def test_networks_show_no_columns() -> None:

@@ -12,6 +12,7 @@ import torch
 import fedcircuits as fc
 from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.methods.shared.em import HEAD, SCALE
+from fedcircuits.methods.shared.suspects import _rest
 from fedcircuits.methods.shared.units import Units
 from tests.methods.shared.learners import LEARNERS, mixed
 from tests.methods.watched import Watched, read
@@ -122,3 +123,12 @@ def test_sums_with_and_without_a_suspect_keep_the_least_count() -> None:
     assert any(tag.startswith("shared/without") for tag in told)
     for tag in set(told) - set(sizes):
         assert not few(units.rows(summed[tag])).any()
+
+
+def test_what_others_add_is_no_rounding_error() -> None:
+    """Of a category that only one party has, with a fixed point: a negative count was refused, and
+    the training with it."""
+    own = np.array([0.1 + 0.2, 2.0, -7.0])
+    for rounding in (2.0**-41, -(2.0**-41)):
+        total = np.array([own[0] + rounding, 5.0, -9.0])
+        assert _rest(total, own).tolist() == [0.0, 3.0, -2.0]

@@ -34,7 +34,7 @@ from fedcircuits.circuits.questions.conditions import (
 )
 from fedcircuits.circuits.questions.regions import KEYWORDS, describe, of_codes
 from fedcircuits.circuits.questions.scanner import Scanner, located
-from fedcircuits.tables.schema import Scalar, Schema, Variable
+from fedcircuits.tables.schema import Scalar, Schema, Variable, shown
 
 MAXIMUM_DEPTH = 100  # parentheses and nots inside each other
 _PROBABILITY = re.compile(r"\s*Pr?\s*\(", re.IGNORECASE)
@@ -200,7 +200,7 @@ class _Parser:
             scan.unknown(left, start)
         if right[:1].isalpha():
             scan.unknown(right, place)
-        message = f"expected a variable to compare {value!r} with"
+        message = f"expected a variable to compare {shown(value)} with"
         raise located(message, scan.text, start)
 
     def listing(self, variable: Variable, start: int) -> Tree:

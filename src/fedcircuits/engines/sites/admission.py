@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.engines.sites.policy import Policy
-from fedcircuits.engines.sites.store import RunFolder, Store
+from fedcircuits.engines.sites.run_folder import RunFolder
+from fedcircuits.engines.sites.store import Store
 from fedcircuits.errors import SiteError
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Program, digest
@@ -40,6 +41,8 @@ class Admission:
         self.me, self.policy, self.party, self.store = me, policy, party, store
         self.members = frozenset(members)
         self._model = lru_cache(maxsize=32)(self._stored)
+        if party is not None and store is not None:
+            store.begin_counting()
 
     @cached_property
     def rows_mark(self) -> str:
@@ -72,11 +75,8 @@ class Admission:
                 "the run places parties at sites other than their own, or several at the caller"
             )
 
-    def opened(
-        self, party: str, folder: RunFolder | None, body: bytes, known: bool = False
-    ) -> Opened:
-        """The program and kept work; SiteError unless the site's policy allows it. ``known``: bytes
-        drawn earlier in a resumed run."""
+    def opened(self, party: str, folder: RunFolder | None, body: bytes) -> Opened:
+        """The program and kept work; SiteError unless the site's policy allows it."""
         places: list[object] = []
         used: list[Once] = []  # rows that no recipe gets twice
 
@@ -97,25 +97,32 @@ class Admission:
                 case Once(Held(model, holder), start, stop) if holder == party:
                     if folder is not None and self.store is not None and place not in used:
                         used.append(place)
-                        return folder.once(self.store, model, holder, start, stop)
+                        return folder.once(self.store.hand_out, model, holder, start, stop)
             raise SiteError(f"this site has nothing for {place}")
 
         program, kept = unpack(body, filled_in, self.policy.rooms)
         if not isinstance(program, Program) or not isinstance(kept, dict):
             raise SiteError("the request is not a recipe of a role")
-        self._check(program, places, known)
+        if kept and not self.policy.results:
+            raise SiteError("the request contains results: a site computes its own")
+        self._check(program, places, folder)
         if folder is not None and any(isinstance(value, Party) for value in places):
             folder.check_rows(self.rows_mark)
         return program, kept if kept or folder is None else folder.kept()
 
-    def _check(self, program: Program[Any], places: Collection[object], known: bool) -> None:
-        """``own``: bytes drawn here; ``known``: bytes drawn earlier in a resumed run."""
+    def _check(
+        self, program: Program[Any], places: Collection[object], folder: RunFolder | None
+    ) -> None:
+        """``places``: what was filled in here. A question is counted once, when it is admitted."""
         taking = [value for value in (*places, self.party) if isinstance(value, Party)]
         rows = min((len(party.table) for party in taking), default=None)
         role = self.policy.check_program(program, places, rows)
-        if role.kind == "ask" and self.store is not None and not known:
+        if role.kind == "ask" and self.store is not None and not (folder and folder.counted):
             asker = str(program.arguments.get("asker", CALLER))
-            self.store.count_question(partial(self.policy.check_question, role, asker))
+            check = partial(self.policy.check_question, role, asker)
+            self.store.count_question(check, self.policy.questions_per_day is not None)
+            if folder is not None:
+                folder.mark_counted()
 
     def _with_rows(self, party: Party, runs: tuple[str, ...]) -> Party:
         """With all its rows, or with those selected by runs of these names, one after the other."""

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedcircuits.engines.sites.files import SITE, SITE_TEXT, PublicKey, SiteName, read_toml
-from fedcircuits.engines.sites.store import write
+from fedcircuits.engines.sites.run_folder import write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.privacy.identity import Identity, is_signed

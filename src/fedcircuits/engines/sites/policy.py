@@ -30,17 +30,20 @@ EVERY = ("*",)
 ALLOWED = ("collect", "share_target", "share_clusters", "share_columns")
 LIMITS = ("least_rows", "questions_per_day", "most_questions", "least_rows_behind")
 DEEPEST = 50  # parts within parts of a plan
+SHARED = (bool, int, float, str, type(None))  # equal ones may be one object, whoever made them
 
 
 @dataclass(frozen=True, slots=True)
 class SiteRole:
-    """``needs`` is the line of a policy that must allow it, ``counts_rows`` whether an answer can
-    be refused that few rows are behind."""
+    """``needs`` is the line of a policy that must allow it, ``counts_rows`` whether it counts the
+    rows of queries, and an answer can be refused that few rows are behind. ``own``: arguments that
+    only the site itself fills in."""
 
     kind: Literal["learn", "ask", "collect"]
     tells: str
     needs: str = ""
     counts_rows: bool = False
+    own: tuple[str, ...] = ()
 
 
 ROLES = {
@@ -48,6 +51,7 @@ ROLES = {
         "learn",
         f"{COLUMNS}; per row token, the cluster of the row or the bins of some columns; cluster "
         "sizes",
+        own=("given",),
     ),
     "fedpc.query:respond": SiteRole(
         "ask", "the likelihood of the evidence under each of its leaves", counts_rows=True
@@ -70,10 +74,10 @@ ROLES = {
         "learn", f"{COLUMNS}; row tokens; distances per row and centre, summed over all sites"
     ),
     "vertical.answers:member": SiteRole(
-        "ask", "log-densities or distances per query row and component"
+        "ask", "log-densities or distances per query row and component", own=("learned",)
     ),
     "vertical.answers:answerer": SiteRole(
-        "ask", "log-densities or distances per query row and component"
+        "ask", "log-densities or distances per query row and component", own=("learned",)
     ),
     "private_forest.training:client": SiteRole(
         "learn",
@@ -96,7 +100,9 @@ ROLES = {
         "learn", f"{COLUMNS}; row tokens; a representation of each row, masked or summed on request"
     ),
     "fusion.query:respond": SiteRole(
-        "ask", "representations and order of the query rows; values of the target on request"
+        "ask",
+        "representations and order of the query rows; values of the target on request",
+        own=("view",),
     ),
     "meeting.collecting:hand_over": SiteRole(
         "collect", "all parameters that it learned for a model", "collect"
@@ -147,6 +153,10 @@ class Policy:
         Whether classes, and groups of rows, may be sent to other parties.
     share_columns : bool
         Whether columns may move to another party that works for both (a hub).
+    share_representations : bool
+        Whether the coordinator may receive representations and labels of single rows, which it
+        cannot identify (``FeatureFusion``). It chooses the encoder and the label: representations
+        may be columns, and any column may be the label.
     share_cells : bool
         Whether the coordinator may receive the cells of all columns together, for rows that it
         cannot identify (``dependence="tree"``).
@@ -179,6 +189,7 @@ class Policy:
     share_target: bool = False
     share_clusters: bool = False
     share_columns: bool = False
+    share_representations: bool = False
     share_cells: bool = False
     private_rows: bool = False
     hidden_sums: bool = False
@@ -226,7 +237,13 @@ class Policy:
                 raise SiteError("the request contains rows: roles use the site's own rows")
             if isinstance(value, bytes) and value:  # with which others would read what they hide
                 raise SiteError("the request contains a key: roles use keys that the site draws")
+            if getattr(value, "drawn", False):
+                raise SiteError("the request contains masks: roles use masks that the site has")
             self._check_part(name, value)
+        for name in role.own:
+            value = program.arguments.get(name)
+            if value is not None and not any(value is known for known in places):
+                raise SiteError(f"the request contains {name!r}: a role uses what the site has")
         return role
 
     def _role(self, program: Program[Any]) -> SiteRole:
@@ -243,7 +260,7 @@ class Policy:
         return any(_matches(name, pattern) for pattern in self.roles)
 
     def _check_part(self, name: str, value: object) -> None:
-        if name in ALLOWED and value is True and not getattr(self, name):
+        if name in ALLOWED and not _off(value) and not getattr(self, name):
             raise self._refused(name)
         if self.private_rows and name in ("rows", "rule") and value == "tokens":
             problem = "this site matches rows by private set intersection only"
@@ -256,9 +273,9 @@ class Policy:
                 "part"
             )
             raise PolicyError("hidden_sums = true", problem)
-        if name == "least" and isinstance(value, int) and value < self.least_count:
+        if name == "least" and not (isinstance(value, int) and value >= self.least_count):
             line = f"least_count = {self.least_count}"
-            raise PolicyError(line, f"this site releases no count of {value} rows")
+            raise PolicyError(line, f"this site releases no count of {value!r:.40} rows")
 
     def _refused(self, line: str) -> PolicyError:
         return PolicyError(f"{line} = false", f"this site does not allow {line}")
@@ -275,6 +292,9 @@ class Policy:
             raise PolicyError(
                 line, "it is unknown how many rows support the answer to such a query"
             )
+        if self.most_questions is not None and not role.counts_rows:
+            line = f"most_questions = {self.most_questions}"
+            raise PolicyError(line, "the rows of such a query are not counted")
 
     # ------------------------------------------------------------------ before mail leaves
 
@@ -283,6 +303,11 @@ class Policy:
             raise PolicyError("withheld", f"this site does not let {effect.tag!r} leave it")
         if effect.needs and not self.results and not getattr(self, effect.needs):
             raise self._refused(effect.needs)
+
+
+def _off(value: object) -> bool:
+    """Whether a flag of a plan is off: whatever else it may be, a role may take it for on."""
+    return value is None or value is False
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -296,7 +321,7 @@ def parts(
     but for what is the site's ``own``."""
     if depth > DEEPEST:
         raise SiteError("the request is nested without end")
-    if any(value is known for known in places):
+    if not isinstance(value, SHARED) and any(value is known for known in places):
         return
     yield name, value
     if not isinstance(value, Party | Table | str | bytes):

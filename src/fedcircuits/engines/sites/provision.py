@@ -56,7 +56,7 @@ from fedcircuits.engines.sites.joining import (
     write_private,
 )
 from fedcircuits.engines.sites.nats import SUBJECT
-from fedcircuits.engines.sites.store import write
+from fedcircuits.engines.sites.run_folder import write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.privacy.identity import Identity

@@ -22,8 +22,9 @@ from fedcircuits.engines.outcome import Engine, Kept, Outcome, threads_each
 from fedcircuits.engines.sites.admission import CALLER
 from fedcircuits.engines.sites.inquiries import SiteInquiries
 from fedcircuits.engines.sites.policy import Policy
+from fedcircuits.engines.sites.run_folder import RunFolder
 from fedcircuits.engines.sites.station import Head, LivingCarrier, Station
-from fedcircuits.engines.sites.store import RunFolder, Store
+from fedcircuits.engines.sites.store import Store
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.described import DescribedTable, Whereabouts, checked_name
 from fedcircuits.federation.federation import COORDINATOR, Party

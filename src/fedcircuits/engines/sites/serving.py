@@ -17,8 +17,9 @@ from fedcircuits.engines.sites.files import SITE, DataFile, Kit, SiteFile, coord
 from fedcircuits.engines.sites.nats import NatsLink, Receive
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.remote import Remote
+from fedcircuits.engines.sites.run_folder import write
 from fedcircuits.engines.sites.station import Station
-from fedcircuits.engines.sites.store import Store, write
+from fedcircuits.engines.sites.store import Store
 from fedcircuits.errors import FederationError, TableError
 from fedcircuits.federation.described import Whereabouts
 from fedcircuits.federation.doubts import with_ids
@@ -49,11 +50,11 @@ def keeper_of(kit: Kit) -> JobKeeper:
 def party_of(kit: Kit, site: SiteFile) -> Party:
     """The site's party: its rows in the consortium's schema, without columns it never uses, and
     with categories of few rows pooled, since others see the names of categories, unless the
-    consortium has declared them."""
+    consortium has declared these names."""
     try:
         table = _table(kit, site.data, site.policy)
-        if not kit.consortium.columns:
-            table, _ = pool_rare(table, site.policy.least_count)
+        declared = [n for n, column in kit.consortium.columns.items() if column.categories]
+        table, _ = pool_rare(table, site.policy.least_count, declared)
     except TableError as error:
         raise FederationError(f"{kit.folder / SITE}, data: {error}") from error
     return Party(kit.name, table, site.policy.collect, site.policy.least_count)

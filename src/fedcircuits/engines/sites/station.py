@@ -26,6 +26,7 @@ them for what it lacks.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,7 +37,8 @@ from fedcircuits.engines.driving import Data, Driver, NumberedMail
 from fedcircuits.engines.outcome import failure, with_threads
 from fedcircuits.engines.sites.admission import CALLER, Admission
 from fedcircuits.engines.sites.policy import Policy, PolicyError, name_of
-from fedcircuits.engines.sites.store import Inbox, RunFolder, Store
+from fedcircuits.engines.sites.run_folder import Inbox, RunFolder
+from fedcircuits.engines.sites.store import Store
 from fedcircuits.errors import FedcircuitsError, FederationError, SiteError
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program, Send, Tell
@@ -233,7 +235,8 @@ class Station:
     # ------------------------------------------------------------------ a run
 
     def _begin(self, run: str, party: str, attempt: str, about: Head, body: Data) -> None:
-        """Refused before anything is sent, or ready."""
+        """Refused before anything is sent, or ready; of what is refused nothing stays."""
+        folder, known = None, False
         try:
             places, threads, timeout, again = _checked_begin(about)
             self.admission.check_places(party, places)
@@ -245,7 +248,7 @@ class Station:
             if (seat := self._seats.get((run, party))) is not None:
                 seat.attempt = attempt
             else:
-                program, kept = self.admission.opened(party, folder, bytes(body), known)
+                program, kept = self.admission.opened(party, folder, bytes(body))
                 seat = self.seat(
                     run, party, places, program, kept, threads, timeout, attempt, folder
                 )
@@ -256,6 +259,8 @@ class Station:
             why = _text_for_others(error)
             with suppress(SiteError):  # its disk may be full
                 self.note("refused", run=run, party=party, why=why)
+            if folder is not None and not known and (run, party) not in self._seats:
+                folder.done()
             self.carrier.send(CALLER, ["refused", run, party, attempt, why])
             return
         seat.say("ready", [])
@@ -352,10 +357,12 @@ class Station:
 
 def _checked_begin(about: Head) -> tuple[dict[str, str], int, float, bool]:
     match about:
-        case [dict(places), int(threads), float(timeout), bool(again)] if all(
-            isinstance(word, str) for pair in places.items() for word in pair
+        case [dict(places), int(threads), float(timeout), bool(again)] if (
+            all(isinstance(word, str) for pair in places.items() for word in pair)
+            and threads > 0
+            and timeout > 0
         ):
-            return places, threads, timeout, again
+            return places, min(threads, os.cpu_count() or 1), timeout, again
     raise SiteError("the request does not start a run")
 
 

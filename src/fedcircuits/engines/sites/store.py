@@ -1,7 +1,7 @@
 """What a site keeps on its disk: runs that can be taken up again, models, an audit.
 
     audit.jsonl                   a line for everything that was asked, refused or left this site
-    questions.json                how many questions were asked today
+    questions.json                how many questions were asked today; {} at first
     runs/<run>/training           at the caller's: what is trained, to go on by the run's name
     runs/<run>/<party>/recipe     what it was asked to do
                        rows       a mark of the rows that it began with
@@ -9,41 +9,36 @@
                        inbox      messages in the order in which they arrived
                        kept.*     results of long computations
                        once.*     rows that only this run has, such as masks
+                       counted    whether it was counted as a question
     models/<model>/<party>        what it has learned and keeps; at the caller's the coordinator's
                    <party>.answered   rows of questions that it has answered about it
                    .taken.<party>     which rows of it runs have had, if each is used once
 
 Files of a run go when it has ended well. Nothing here is ever sent. A torn end of an inbox, after
-a crash, is forgotten: senders send again what this site lacks.
+a crash, is forgotten: senders send again what this site lacks. What limits questions and masks is
+there from the beginning: if such a file is damaged or gone, nothing is answered that it limits.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
 import shutil
-import struct
 import time
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from secrets import token_bytes, token_hex
 from threading import Lock
 from typing import IO
 
-from fedcircuits.engines.driving import Data
+from fedcircuits.engines.sites.run_folder import RunFolder, disk_errors, write
 from fedcircuits.errors import FederationError, ProtocolError, SiteError
 from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.recipes import UsedOnce, pack, unpack, with_span
 
 AUDIT = "audit.jsonl"
 QUESTIONS = "questions.json"  # of today
-ENTRY = struct.Struct("<IIQ")  # size of sender and tag, number, size of the data
-Mail = tuple[str, int, str, bytes]  # sender, number, tag, data
 
 
 class Store:
@@ -78,7 +73,7 @@ class Store:
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         line = json.dumps({"time": moment, "event": event, **facts}, ensure_ascii=False)
         path = self.folder / AUDIT
-        with self._lock, _disk_errors(path), path.open("ab+") as file:
+        with self._lock, disk_errors(path), path.open("ab+") as file:
             if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
                 line = "\n" + line  # the last one was torn: the disk was full
             file.write((line + "\n").encode())
@@ -112,33 +107,60 @@ class Store:
 
     # ------------------------------------------------------------------ questions
 
-    def questions(self) -> int:
-        """Asked today, from midnight UTC."""
-        try:
-            kept = json.loads((self.folder / QUESTIONS).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return 0
-        return int(kept.get(_today(), 0))
+    def begin_counting(self) -> None:
+        """A new store has answered nothing; one that has lost its count does not begin anew."""
+        path = self.folder / QUESTIONS
+        if not path.exists() and not (self.folder / AUDIT).exists():
+            write(path, b"{}")
 
-    def count_question(self, check: Callable[[int], None]) -> None:
-        """One more today, unless ``check`` of those before it raises; one question at a time."""
+    def questions(self) -> int:
+        """Asked today, from midnight UTC; SiteError if that is not known."""
+        path = self.folder / QUESTIONS
+        try:
+            kept = json.loads(path.read_bytes())
+            return _count(kept.get(_today(), 0))
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
+            raise _lost(path, "queries of today", "{}") from error
+
+    def count_question(self, check: Callable[[int], None], limited: bool = True) -> None:
+        """One more today, unless ``check`` of those before it raises; one question at a time.
+        Without a limit it need not be known how many there were."""
         with self._lock:
-            check(asked := self.questions())
+            try:
+                asked = self.questions()
+            except SiteError:
+                if limited:
+                    raise
+                return check(0)
+            check(asked)
             write(self.folder / QUESTIONS, json.dumps({_today(): asked + 1}).encode())
 
     def spend(self, model: str, party: str, rows: int, most: int) -> int:
         """Rows of questions about a model that were asked before; these are counted if that is not
         too many, before any of them is answered."""
-        path = self._model(model) / f"{checked_name(party)}.answered"
+        path = self._answered(model, party)
         with self._lock:
-            before = int(path.read_text()) if path.is_file() else 0
+            try:
+                before = _count(json.loads(path.read_bytes()))
+            except (OSError, ValueError, RecursionError) as error:
+                raise _lost(path, "query rows about this model", "0") from error
             if before + rows <= most:
                 write(path, str(before + rows).encode())
         return before
 
+    def _answered(self, model: str, party: str) -> Path:
+        return self._model(model) / f"{checked_name(party)}.answered"
+
     # ------------------------------------------------------------------ models
 
     def keep_model(self, model: str, party: str, value: object) -> None:
+        """What limits its use is there before it is; a run that is resumed resets nothing."""
+        limits = {self._answered(model, party): b"0"}
+        if isinstance(value, UsedOnce):
+            limits[self._marks(model, party)] = b"[]"
+        for path, nothing in limits.items():
+            if not path.exists() and not self.has_model(model, party):
+                write(path, nothing)
         write(self._model(model) / checked_name(party), pack(value))
 
     def model(self, model: str, party: str) -> object:
@@ -198,162 +220,29 @@ class Store:
         return self.folder / "models" / checked_name(model)
 
 
-@dataclass(slots=True)
-class RunFolder:
-    """One party's part of one run."""
-
-    path: Path
-
-    @property
-    def begun(self) -> bool:
-        return (self.path / "recipe").exists()
-
-    def open(self, recipe: bytes, again: bool = True) -> None:
-        """Make the folder; refuse a run whose name is taken by one that has not ended."""
-        if self.begun and not again:
-            raise SiteError(
-                f"a run {self.path.parent.name!r} was interrupted: resume it, forget it, or "
-                "choose another name"
-            )
-        if self.begun and (self.path / "recipe").read_bytes() != recipe:
-            raise SiteError(
-                f"a run {self.path.parent.name!r} was started before with another plan: choose "
-                "another name, or forget the old run"
-            )
-        if not self.begun:
-            write(self.path / "recipe", recipe)
-
-    def check_rows(self, mark: str) -> None:
-        """A run continues with the rows that it started with, or not at all."""
-        path = self.path / "rows"
-        if not path.exists():
-            write(path, mark.encode())
-        elif path.read_text() != mark:
-            raise SiteError(
-                f"the rows of this site have changed since {self.path.parent.name!r} was started: "
-                "restore them, or forget the run and start again"
-            )
-
-    def own_key(self, what: str) -> bytes:
-        """Bytes that only this site knows, the same when the run is taken up again."""
-        path = self.path / f"own.{checked_name(what)}"
-        if not path.exists():
-            write(path, token_bytes(32))
-        return path.read_bytes()
-
-    def once(self, store: Store, model: str, party: str, start: int, stop: int) -> object:
-        """Rows that only this run has, the same when it is taken up again."""
-        path = self.path / f"once.{checked_name(model)}.{start}.{stop}"
-        if not path.exists():
-            write(path, pack(store.hand_out(model, party, start, stop)))
-        return unpack(path.read_bytes())
-
-    def inbox(self) -> Inbox:
-        return Inbox(self.path / "inbox")
-
-    def kept(self) -> KeptOnDisk:
-        return KeptOnDisk(self.path)
-
-    def done(self) -> None:
-        """Everything is removed at once: no run continues from a part of it."""
-        gone = self.path.with_name(f".{self.path.name}.{token_hex(4)}")
-        with suppress(OSError):
-            self.path.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
-        with suppress(OSError):  # other parties of the run live here too
-            self.path.parent.rmdir()
-
-
-class Inbox:
-    """Mail on disk: existing and arriving messages."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._lock = path, Lock()
-        self.there = list(self._read())
-        self._file = path.open("ab")
-
-    def _read(self) -> Iterator[Mail]:
-        data, at = (self.path.read_bytes() if self.path.exists() else b""), 0
-        while at + ENTRY.size <= len(data):
-            way, number, size = ENTRY.unpack_from(data, at)
-            end = at + ENTRY.size + way + size
-            if end > len(data):
-                break
-            sender, tag = data[at + ENTRY.size : end - size].decode().split("\0")
-            yield sender, number, tag, data[end - size : end]
-            at = end
-        if at < len(data):
-            os.truncate(self.path, at)
-
-    def add(self, sender: str, number: int, tag: str, data: Data) -> None:
-        way = f"{sender}\0{tag}".encode()
-        with self._lock, _disk_errors(self.path):
-            if not self._file.closed:
-                self._file.write(ENTRY.pack(len(way), number, len(data)) + way)
-                self._file.write(data)
-                self._file.flush()
-
-    def close(self) -> None:
-        with self._lock, suppress(OSError):
-            self._file.close()
-
-
-@dataclass(slots=True)
-class KeptOnDisk(MutableMapping[str, object]):
-    """Results of computations by name, which no other site sees."""
-
-    folder: Path
-    _ready: dict[str, object] = field(default_factory=dict)
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"kept.{blake2b(name.encode(), digest_size=16).hexdigest()}"
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._ready or (isinstance(name, str) and self._path(name).exists())
-
-    def __getitem__(self, name: str) -> object:
-        if name not in self._ready:
-            if name not in self:
-                raise KeyError(name)
-            self._ready[name] = unpack(self._path(name).read_bytes())
-        return self._ready[name]
-
-    def __setitem__(self, name: str, value: object) -> None:
-        self._ready[name] = value
-        write(self._path(name), pack(value))
-
-    def __delitem__(self, name: str) -> None:
-        self._ready.pop(name, None)
-        self._path(name).unlink(missing_ok=True)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._ready)
-
-    def __len__(self) -> int:
-        return len(self._ready)
-
-
-def write(path: Path, data: bytes, rights: int = 0o666) -> None:
-    """Whole or not at all; ``rights`` of others end with what their user withholds."""
-    part = path.with_name(f".{path.name}.{token_hex(4)}")
-    with _disk_errors(path):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, rights)
-        with open(made, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the name, too, outlives a loss of power
-        finally:
-            os.close(folder)
-
-
 def _spans(path: Path) -> list[tuple[int, int]]:
-    """Rows that runs have had."""
-    return [(a, b) for a, b in json.loads(path.read_bytes())] if path.exists() else []
+    """Rows that runs have had; SiteError if that is not known, since masks could be used twice."""
+    try:
+        return [(_count(a), _count(b)) for a, b in json.loads(path.read_bytes())]
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise SiteError(
+            f"it is not known which rows of this model were used before, {path.name} is damaged or "
+            "missing: prepare anew"
+        ) from error
+
+
+def _count(value: object) -> int:
+    """ValueError unless it is a count."""
+    if type(value) is not int or value < 0:
+        raise ValueError("no count")
+    return value
+
+
+def _lost(path: Path, what: str, nothing: str) -> SiteError:
+    return SiteError(
+        f"it is not known how many {what} this site has answered, {path.name} is damaged or "
+        f"missing: its operator must write {nothing} into that file to begin at 0"
+    )
 
 
 @contextmanager
@@ -363,16 +252,6 @@ def _write_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise FederationError(f"{folder} cannot be written: {error.strerror}") from error
-
-
-@contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    """A full or closed disk is an error of this site, with a text that others may see."""
-    try:
-        yield
-    except OSError as error:
-        what = "its disk is full" if error.errno == errno.ENOSPC else "its store cannot be written"
-        raise SiteError(f"{what}; the details are in its log") from error
 
 
 def _today() -> str:

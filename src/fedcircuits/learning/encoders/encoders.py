@@ -106,6 +106,12 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
         likely = np.exp(output - output.max(axis=1, keepdims=True))
         return np.asarray(likely / likely.sum(axis=1, keepdims=True))
 
+    @property
+    def tells(self) -> str:
+        """What a representation is of a row, in the words of a ledger: nothing, if it is narrow."""
+        inputs = len(self.reading_.schema) + sum(a * b for a, b in self.reading_.shapes.values())
+        return "" if self.width < inputs else "its columns can be computed from these"
+
     def check(self, table: Table, target: str | None) -> None:
         """An error unless its settings are in range and the table has what it reads."""
         check_arguments(self)

@@ -104,7 +104,8 @@ class FedPCPlan:
 
     def check_cells(self, cells: Sequence[CellTask]) -> None:
         """MessageError where a client is asked for cells that the plan does not allow."""
-        fits = not cells or self.dependence != "combinations"
+        hidden = self.summation.hides or self.answers == "root"
+        fits = not cells or (self.dependence != "combinations" and not hidden)
         require(fits, COORDINATOR, ClientWork, "cells", "expected no cells")
 
     def way_of_em(self, horizontal: bool) -> Way | None:

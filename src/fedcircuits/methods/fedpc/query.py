@@ -73,6 +73,8 @@ def respond(view: View, completes: bool, seed: int) -> Flow[int | None]:
         return answered
     choice = yield from receive(COORDINATOR, ChosenLeaves)
     _check_choice(choice, view, len(question.x))
+    more = len(choice.source) - len(question.x)  # one row may be completed many times
+    answered = view.budget.after(more, view.me, len(question.x)) if more > 0 else answered
     rng = None if question.kind == "best" else np.random.default_rng(seed)
     yield from send(COORDINATOR, CompletedRows(_completed(view, question, choice, rng)))
     return answered

@@ -99,6 +99,7 @@ class Representations(TokenMessage, frozen=True):
     """An owner's representations of the rows of a query."""
 
     tag: ClassVar[str] = "query/rows"
+    needs: ClassVar[str] = "share_representations"
 
     there: Booleans  # (rows,): whether it knows anything of a row
     values: AnyNumbers  # (rows, width)
@@ -118,6 +119,7 @@ class ListedRows(TokenMessage, frozen=True):
     """Which rows an owner will add to a sum; its facts in training."""
 
     tag: ClassVar[str] = "sum/tokens"
+    needs: ClassVar[str] = "share_representations"
 
     rows: Count  # how many
     width: Width

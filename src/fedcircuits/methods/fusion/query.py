@@ -79,6 +79,8 @@ class OwnerView:
     target: Variable
     encoder: Encoder
     votes: bool  # whether it sends predictions instead of representations
+    clip: float | None = None  # as in Showing, whatever a question asks for
+    noise: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +151,7 @@ class RowTruth(Message, frozen=True):
     """What a party knows of the target, in the order of its tokens."""
 
     tag: ClassVar[str] = "query/truth"
+    needs: ClassVar[str] = "share_target"
 
     values: RealVector  # (rows,): codes or numbers, NaN where missing
 
@@ -192,6 +195,7 @@ def respond(
     tells   whether it sends its values of the target; a party without a view has nothing else
     """
     me, votes = party.name, alone or (view is not None and view.votes)
+    _check_asked(view, target, showing)
     hidden = yield from hidden_rows(me, ids_of(party), members, secret, rows)
     tokens, order = hidden.rising()
     vectors = yield from compute("encoding its rows", lambda: _vectors(view, party.table, votes))
@@ -208,6 +212,22 @@ def respond(
         yield from send(COORDINATOR, known, reveals=f"values of {target.name} of its rows")
     if (yield from receive(COORDINATOR, OrderAsked)).asked:
         yield from send(COORDINATOR, OwnerOrder(order))
+
+
+def _check_asked(view: OwnerView | None, target: Variable, showing: Showing) -> None:
+    """SiteError where a question is about another target, or is to show more than the training."""
+    if view is None:
+        return
+    if target != view.target:
+        raise SiteError(
+            f"{view.me} learned to predict {view.target.name!r}: a query is about this target, in "
+            "the same form"
+        )
+    if (showing.clip, showing.noise) != (view.clip, view.noise):
+        raise SiteError(
+            f"{view.me} shows representations with clip={view.clip} and noise={view.noise}, as in "
+            f"training, got clip={showing.clip!r:.40} and noise={showing.noise!r:.40}"
+        )
 
 
 def _vectors(view: OwnerView | None, table: Table, votes: bool) -> Array:

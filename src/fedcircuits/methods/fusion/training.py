@@ -152,7 +152,8 @@ def owner(party: Party, plan: FusionPlan, encoder: Encoder, secret: bytes) -> Fl
             me, plan.members, showing.summation, tokens, shown[order], facts
         )
     graph = _checked_graph((yield from receive(COORDINATOR, FusionGraph)), me, facts, plan, target)
-    return OwnerView(me, *graph, target, learned, plan.vote is not None)
+    votes, clip, noise = plan.vote is not None, showing.clip, showing.noise
+    return OwnerView(me, *graph, target, learned, votes, clip, noise)
 
 
 def _checked_target(assignment: FusionAssignment, table: Table, plan: FusionPlan) -> Variable:

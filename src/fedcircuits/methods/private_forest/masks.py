@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import pairwise
 from math import ceil, log2
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ Span = tuple[str, int, int]  # the name of a preparation, and which of its rows
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskBatch:
     """Masks of some rows, for one query: ``store.hand_out(0, 10)``."""
+
+    drawn: ClassVar[bool] = True  # by its holder: sites take none from others
 
     run: str
     spans: tuple[Span, ...]

@@ -261,13 +261,19 @@ def _counted(step: Derivative) -> Derivative:
     return step
 
 
+def _rest(total: Array, own: Array) -> Array:
+    """What others have added: nothing, and no rounding error, where only this party has rows."""
+    rest = total - own
+    return np.where(np.abs(rest) < ROUNDING, 0.0, rest)
+
+
 def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
     """A party, which may be a suspect itself."""
     total, own = yield from judge.sum("shared/totals", judge.statistics(judge.packed))
 
     def fit() -> Array:
         every = np.ones(len(judge.values), np.bool_)
-        others = judge.maximised(np.array(total - own), judge.packed)
+        others = judge.maximised(_rest(total, own), judge.packed)
         logs = judge.log_values(every, others)
         if len(logs) < judge.least:
             return np.zeros(FACTS)
