@@ -142,15 +142,41 @@ def test_what_if_completing_drawing_and_what_crossed(opened: Any, tmp_path: Path
     until(opened, lambda: "drawn rows" in css(opened, "#crossed").text)
     told = css(opened, "#crossed").text
     for what in ("the distributions", "the probability of risk = low", "the most probable row"):
-        assert f"For {what}, in " in told
-    assert "For 10 drawn rows, in " in told and "no party was queried, nothing was sent" in told
+        assert what in told
+    assert "10 drawn rows" in told and "no party was queried, nothing was sent" in told
     saving = {"behavior": "allow", "downloadPath": str(tmp_path)}
     opened.execute_cdp_cmd("Browser.setDownloadBehavior", saving)
     css(opened, "#download").click()
     until(opened, lambda: (tmp_path / "samples.csv").exists())
-    assert "For 100 drawn rows" in css(opened, "#crossed").text
+    assert "100 drawn rows" in css(opened, "#crossed").text
     csv = (tmp_path / "samples.csv").read_text()
     assert csv.startswith("age,") and len(csv.splitlines()) == 101
+
+
+def test_columns_are_found_ordered_and_forgotten(opened: Any) -> None:
+    from selenium.webdriver.support.select import Select
+
+    def shown(what: str) -> list[str]:
+        boxes = opened.find_elements("css selector", what)
+        return [box.get_attribute("data-column") for box in boxes if box.is_displayed()]
+
+    menu = Select(css(opened, "fieldset[data-column='smoker'] select"))
+    assert [option.text for option in menu.options] == ["not known", "no", "yes"]
+    settled(opened, lambda: menu.select_by_visible_text("yes"))
+    css(opened, "#find").send_keys("Col")
+    assert shown("#controls fieldset") == shown("#marginals figure") == ["colour"]
+    css(opened, "#find").send_keys("xx")
+    assert css(opened, "#unfound").text == "No column is called “Colxx”."
+    script(opened, "byId('find').value = ''; byId('find').dispatchEvent(new Event('input'))")
+    as_in_table = shown("#marginals figure")
+    Select(css(opened, "#order")).select_by_value("changed")
+    changes = script(opened, "return [...Ask.panels].map(([name, p]) => [name, p.change()])")
+    by_change = [name for name, _ in sorted(changes, key=lambda pair: -pair[1])]
+    assert shown("#marginals figure") == by_change != as_in_table
+    assert by_change[-1] == "smoker"  # is known
+    settled(opened, lambda: css(opened, "fieldset[data-column='smoker'] .forget").click())
+    assert css(opened, "#words").text == "Without evidence"
+    assert menu.first_selected_option.text == "not known"
 
 
 def test_a_wrong_question_is_told_in_one_line(opened: Any) -> None:
@@ -290,6 +316,9 @@ def test_a_training_is_watched_to_its_end_with_a_party_killed(driver: Any, tmp_p
         shown = script(driver, "return Watch.likelihoods.filter((l) => l !== null).pop()")
         assert shown == pytest.approx(told["likelihood"])
         assert css(driver, "#likelihood canvas").is_displayed()
+        timeline = css(driver, "#timeline").get_attribute("aria-label")
+        assert "north waited" in timeline and "and was lost after" in timeline
+        assert css(driver, "#timeline").size["height"] >= 4 * 20
         assert browser.complaints(driver) == []
     assert "continuing without south" in model.notes_[0]
 

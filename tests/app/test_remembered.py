@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.app import record
 from fedcircuits.app.cli import app
+from fedcircuits.estimators import record
 from fedcircuits.tables.habits import ReadingHabits
 from tests.commands import RUNNER
 

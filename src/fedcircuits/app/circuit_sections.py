@@ -9,13 +9,13 @@ import numpy as np
 from fedcircuits.app import comparing, report
 from fedcircuits.app.inspecting import places
 from fedcircuits.app.loading import AnyModel
-from fedcircuits.app.record import TrainingRecord
 from fedcircuits.app.report import Block, Heading, Paragraph, Picture
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.circuits.questions.regions import EVERYTHING
 from fedcircuits.estimators.model import Model
+from fedcircuits.estimators.record import TrainingRecord
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.pictures.drawing import Drawing, figure_of
 from fedcircuits.pictures.federation import federated_drawing
@@ -72,9 +72,9 @@ def graph(model: AnyModel, record: TrainingRecord | None) -> Iterator[Block]:
     circuit = model.circuit_
     placement = {} if record is None else record.placement
     placed = {node.name for node in circuit.nodes} == placement.keys()
-    if placed:
+    if placed and len(circuit) > 1:
         yield places(circuit, placement)
-    if placed and circuit.is_density:
+    if placed and len(circuit) > 1 and circuit.is_density:
         parties = sorted({p for p in placement.values() if p != COORDINATOR})
         drawing = federated_drawing(circuit, placement, parties, _weights(model, circuit))
         caption = (
@@ -84,6 +84,8 @@ def graph(model: AnyModel, record: TrainingRecord | None) -> Iterator[Block]:
     else:
         drawing = graph_drawing(circuit, getattr(model, "parameters_", None))
         caption = "Layers of the circuit, its root on top."
+        if placed:
+            caption = f"One circuit for all parties. {caption}"
     yield Picture(report.png_of(figure_of(drawing)), caption)
 
 

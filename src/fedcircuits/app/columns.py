@@ -16,11 +16,11 @@ from typing import Any, cast
 import msgspec
 
 from fedcircuits.app import report, screen
-from fedcircuits.app.crossing import listed
 from fedcircuits.app.report import TextTable
 from fedcircuits.app.wording import in_options
 from fedcircuits.errors import TableError
 from fedcircuits.federation.federation import Federation
+from fedcircuits.federation.sent import listed
 from fedcircuits.tables.declared import (
     DeclaredColumn,
     DeclaredReading,

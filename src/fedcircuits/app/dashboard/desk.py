@@ -70,7 +70,7 @@ class Desk:
                 "kind": v.kind,
                 "unit": "" if v.dated else v.unit or "",
                 "dated": v.dated,
-                "labels": [str(c) for c in v.categories] if v.size else [],
+                "labels": [_label(c) for c in v.categories] if v.size else [],
                 "points": self.grids[i].tolist(),
                 "ends": list(self.ends[i]),
                 "before": self.before[v.name],
@@ -279,5 +279,11 @@ def _points(variable: Variable, drawn: Array) -> Array:
     return np.linspace(low - room, high + room, POINTS)
 
 
+def _label(value: object) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    return str(value)
+
+
 def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else _label(value)

@@ -8,19 +8,20 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from fedcircuits.app import crossing, record
+from fedcircuits.app import crossing
 from fedcircuits.app.analyst import audit_lines, audit_row
 from fedcircuits.app.dashboard.desk import Plain
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.engines.sites.files import SITE, Kit
+from fedcircuits.estimators import record
 from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.model import Model
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.pictures.drawing import Drawing, figure_of
 from fedcircuits.pictures.federation import federated_drawing
-from fedcircuits.pictures.graph import graph_drawing
+from fedcircuits.pictures.graph import graph_drawing, unwrapped
 
 AUDITED = 200  # lines of an audit, the latest
 
@@ -34,7 +35,7 @@ def describe(path: Path, model: Model) -> Plain:
         "file": path.name,
         "estimator": type(model).__name__,
         "target": getattr(model, "target", None),
-        "nodes": len(circuit),
+        "nodes": len(unwrapped(circuit, getattr(model, "parameters_", None))[0]),
         "parties": parties,
         "learned": {},
         "revealed": None,
@@ -71,7 +72,7 @@ def _placement(model: Model, path: Path) -> Mapping[str, str]:
 def parties_of(circuit: Circuit, placement: Mapping[str, str]) -> list[Plain]:
     """The leaves and columns by party; empty if one party holds all."""
     counts = Counter(placement[leaf.name] for leaf in circuit.leaves())
-    if set(counts) <= {COORDINATOR}:
+    if set(counts) <= {COORDINATOR} or len(circuit) == 1:  # of all parties, learned by sums
         return []
     columns: dict[str, dict[str, None]] = {}
     for leaf in circuit.leaves():

@@ -265,7 +265,8 @@ class _Pages:
         except ValueError:
             raise QueryError("'from' is a whole number") from None
         news, next_place = events.read_from(self.shown.events, start)
-        return {"events": news, "next": next_place, "anew": next_place < start}
+        quiet = events.quiet_for(self.shown.events)
+        return {"events": news, "next": next_place, "anew": next_place < start, "quiet": quiet}
 
     def model(self, request: Request, said: Plain) -> Plain:
         from fedcircuits.app.dashboard import overview
