@@ -110,7 +110,7 @@ def test_evidence_moves_all_marginals_to_the_library_s_numbers(
     assert "Given colour = blue and weight ≥ 61" in css(opened, "#words").text
     mean = loaded.expect(["age"], given=known).loc["age", "mean"]
     words = css(opened, "figure[data-column='age'] .sum").text
-    assert words.startswith(f"{float(f'{mean:.3g}'):g} on average")
+    assert words.startswith(f"mean {float(f'{mean:.3g}'):g}, peak near ")
     points = script(opened, "return Ask.columns.find((c) => c.name === 'age').points")
     x, event = loaded._given(known)
     rows = np.repeat(x, len(points), axis=0)

@@ -20,7 +20,6 @@ from fedcircuits.app.report import TextTable
 from fedcircuits.app.wording import in_options
 from fedcircuits.errors import TableError
 from fedcircuits.federation.federation import Federation
-from fedcircuits.federation.sent import listed
 from fedcircuits.tables.declared import (
     DeclaredColumn,
     DeclaredReading,
@@ -29,6 +28,7 @@ from fedcircuits.tables.declared import (
     schema_text,
 )
 from fedcircuits.tables.inference import STATED, StatedKind
+from fedcircuits.tables.notebook import listed
 from fedcircuits.tables.reading import LEFT_OUT, ColumnReading
 from fedcircuits.tables.table import Table
 

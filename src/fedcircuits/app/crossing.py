@@ -5,7 +5,8 @@ from __future__ import annotations
 from fedcircuits.app.report import TextTable
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.messages import Ledger
-from fedcircuits.federation.sent import listed, phases, revelations
+from fedcircuits.federation.sent import phases, revelations
+from fedcircuits.tables.notebook import listed
 
 MOST_PARTIES = 8  # that get a column of their own
 

@@ -14,7 +14,7 @@ from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Fuse, Leaf
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.records import read_from
-from fedcircuits.federation.sent import listed
+from fedcircuits.tables.notebook import listed
 from fedcircuits.tables.schema import Schema
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.fusion_model import FusionModel
 from fedcircuits.estimators.model import Model
 from fedcircuits.estimators.record import TrainingRecord
-from fedcircuits.federation.sent import listed
 from fedcircuits.pictures.drawing import figure_of
 from fedcircuits.pictures.judging import calibration_drawing
 from fedcircuits.reports.evaluation import THE_MODEL, Evaluation, evaluate
+from fedcircuits.tables.notebook import listed
 from fedcircuits.version import __version__
 
 BEST = {"log_likelihood": max, "accuracy": max, "macro_f1": max, "auc": max, "r2": max,

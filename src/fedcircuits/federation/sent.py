@@ -9,13 +9,7 @@ from collections.abc import Collection, Sequence
 
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.messages import Ledger
-
-MOST_NAMES = 4  # of variables or parties in a cell
-
-
-def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} … ({len(names)})"
+from fedcircuits.tables.notebook import MOST_NAMES, listed
 
 
 def totals(ledger: Ledger) -> dict[str, tuple[int, int]]:

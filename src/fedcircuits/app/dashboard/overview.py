@@ -13,15 +13,14 @@ from fedcircuits.app.analyst import audit_lines, audit_row
 from fedcircuits.app.dashboard.desk import Plain
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.engines.sites.files import SITE, Kit
 from fedcircuits.estimators import record
 from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.model import Model
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.pictures.drawing import Drawing, figure_of
-from fedcircuits.pictures.federation import federated_drawing
-from fedcircuits.pictures.graph import graph_drawing, unwrapped
+from fedcircuits.pictures.federation import placed_drawing
+from fedcircuits.pictures.graph import unwrapped
 
 AUDITED = 200  # lines of an audit, the latest
 
@@ -92,15 +91,10 @@ def picture(path: Path, model: Model) -> bytes:
 
 
 def _drawing(path: Path, model: Model) -> Drawing:
-    circuit, placement = model.circuit_, _placement(model, path)
-    parties = [str(p["name"]) for p in parties_of(circuit, placement)]
     parameters = getattr(model, "parameters_", None)
-    joint = getattr(model, "joint_", None)
-    values: object = parameters if parameters is not None else getattr(joint, "parameters", None)
-    root = circuit.root.name
-    if not parties or not isinstance(values, Parameters) or root not in values:
-        return graph_drawing(circuit, parameters)
-    return federated_drawing(circuit, placement, parties, values[root][WEIGHT][0])
+    if parameters is None:
+        parameters = getattr(getattr(model, "joint_", None), "parameters", None)
+    return placed_drawing(model.circuit_, _placement(model, path), parameters)
 
 
 # ---------------------------------------------------------------------- a site

@@ -165,9 +165,19 @@ const Ask = {
     }
     if (byId("order").value) this.arrange();
     if (!this.again && byId("event").value.trim()) await this.event();
-    const averages = this.again ? null : await ask("averages", { known: this.known });
-    if (averages) for (const [name, mean] of Object.entries(averages.averages)) this.panels.get(name).average(mean);
+    await this.averages();
     document.body.dataset.answered = String((this.number += 1));
+  },
+
+  // A few at a time, from the top of the page: another change need not wait for all.
+  async averages() {
+    const shown = [...document.querySelectorAll("#marginals figure")].map((f) => f.dataset.column);
+    const numbers = shown.filter((name) => !this.panels.get(name).column.labels.length);
+    for (let i = 0; i < numbers.length && !this.again; i += FEW) {
+      const found = await ask("averages", { known: this.known, columns: numbers.slice(i, i + FEW) });
+      if (!found) return;
+      for (const [name, mean] of Object.entries(found.averages)) this.panels.get(name).average(mean);
+    }
   },
 
   async event() {
@@ -257,7 +267,7 @@ const Ask = {
   },
 };
 
-const SHOWN = 6;
+const SHOWN = 6, FEW = 12;
 const titled = (column) => column.name + (column.unit ? ` (${column.unit})` : "");
 
 // The distribution of one column: bars of categories, a curve of numbers.
@@ -307,8 +317,8 @@ class Panel {
     if (!now) return "";
     const at = now.indexOf(Math.max(...now));
     if (this.column.labels.length) return this.rest(now);
-    const average = this.mean === null ? "" : `${this.number(this.mean)} on average, `;
-    return now[at] > 0 ? `${average}most probable near ${this.number(this.column.points[at])}` : "";
+    const average = this.mean === null ? "" : `mean ${this.number(this.mean)}, `;
+    return now[at] > 0 ? `${average}peak near ${this.number(this.column.points[at])}` : "";
   }
 
   label(i) { return this.column.labels[this.column.points[i]]; }

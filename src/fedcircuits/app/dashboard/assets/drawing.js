@@ -43,7 +43,7 @@ const seconds = (number) => `${number < 0.1 ? "< 0.1" : number < 100 ? number.to
 const duration = (number) => (number < 100 ? `${Math.ceil(number)} s` : number < 6000 ? `${Math.round(number / 60)} minutes` : `${(number / 3600).toFixed(1)} hours`);
 // Dates are days since 1970 here.
 const iso = (days) => new Date(Math.floor(days) * 864e5).toISOString().slice(0, 10);
-const round3 = (number) => String(Number(Number(number).toPrecision(3)));
+const round3 = (number) => String(Number(Number(number).toPrecision(3))).replace("-", "−");
 const short = (number) => Number(Number(number).toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4, useGrouping: false });
 
 function bytesWords(size) {
