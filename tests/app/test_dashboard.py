@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.app import events
 from fedcircuits.app.dashboard.desk import Desk
 from fedcircuits.app.dashboard.server import Shown
-from fedcircuits.engines.watching import Progress
-from tests.app import browser
+from tests.app import browser, watched
+from tests.app.browser import css, script, until
 from tests.federation.cases import QUICK, mixed_table
 
 pytestmark = pytest.mark.skipif(bool(browser.lacking()), reason=browser.lacking() or "-")
-WAIT = 180  # seconds, of which a quiet machine needs few
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +53,8 @@ def opened(driver: Any, page: str) -> Iterator[Any]:
     assert browser.complaints(driver) == []
 
 
-def until(driver: Any, holds: Callable[[], object]) -> None:
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    WebDriverWait(driver, WAIT, 0.1).until(lambda _: holds())
-
-
 def answered(driver: Any) -> int:
     return int(driver.execute_script("return document.body.dataset.answered || 0"))
-
-
-def css(driver: Any, selector: str) -> Any:
-    return driver.find_element("css selector", selector)
 
 
 def values(driver: Any, column: str) -> list[float]:
@@ -82,10 +67,6 @@ def settled(driver: Any, change: Callable[[], object]) -> None:
     before = answered(driver)
     change()
     until(driver, lambda: answered(driver) > before and not script(driver, "return Ask.busy"))
-
-
-def script(driver: Any, text: str) -> Any:
-    return driver.execute_script(text)
 
 
 def test_evidence_moves_all_marginals_to_the_library_s_numbers(
@@ -276,51 +257,7 @@ def test_a_wrong_token_is_refused(driver: Any, model: tuple[Path, fc.CircuitMode
 
 
 def test_a_training_is_watched_to_its_end_with_a_party_killed(driver: Any, tmp_path: Path) -> None:
-    """Processes of three parties; the one of south is killed while it learns."""
-    path, killed, seen = tmp_path / "run.jsonl", list[int](), Event()
-    parties = fc.split(mixed_table(600), ["north", "south", "west"], by="rows", allow_collect=True)
-    model = fc.FedPC(QUICK, clusters=1, refine=4, on_lost="continue", random_state=0)
-
-    def train() -> None:
-        with events.written(path) as writer:
-            assert writer is not None
-
-            def callback(progress: Progress) -> None:
-                writer(progress)
-                if not killed and progress.party == "south" and progress.kind == "step":
-                    killed.append(_process_of("south"))
-                    os.kill(killed[0], signal.SIGKILL)
-                    assert seen.wait(WAIT), "the page has shown no party"
-
-            with pytest.warns(UserWarning, match="continuing without south"):
-                model.fit(parties, engine="process", callback=callback)
-
-    with browser.served(Shown(events=path)) as address:
-        driver.get(address)
-        until(driver, lambda: "Waiting for run.jsonl" in css(driver, "#watch-state").text)
-        training = Thread(target=train)
-        training.start()
-        until(driver, lambda: "south" in css(driver, "#parties").text)
-        assert css(driver, "#watch-state").get_attribute("data-over") == "false"
-        seen.set()
-        until(driver, lambda: css(driver, "#watch-state").get_attribute("data-over") == "true")
-        training.join()
-        faults = css(driver, "#faults").text
-        assert "south died while" in faults
-        assert css(driver, "tr[data-party='south']").get_attribute("class") == "lost"
-        assert "has finished" in css(driver, "tr[data-party='north']").text
-        told = json.loads(path.read_text().splitlines()[-1])
-        assert told["likelihood"] == pytest.approx(model.history_[-1])
-        state = f"{told['messages']:,} messages"
-        assert state in css(driver, "#watch-state").text
-        shown = script(driver, "return Watch.likelihoods.filter((l) => l !== null).pop()")
-        assert shown == pytest.approx(told["likelihood"])
-        assert css(driver, "#likelihood canvas").is_displayed()
-        timeline = css(driver, "#timeline").get_attribute("aria-label")
-        assert "north waited" in timeline and "and was lost after" in timeline
-        assert css(driver, "#timeline").size["height"] >= 4 * 20
-        assert browser.complaints(driver) == []
-    assert "continuing without south" in model.notes_[0]
+    watched.with_a_party_killed(driver, tmp_path / "run.jsonl", "process", _process_of)
 
 
 def _process_of(party: str) -> int:

@@ -39,7 +39,9 @@ const Watch = {
       e.party.split(", ").forEach((name) => Timeline.turn(name, "computes", e.seconds));
     }
     const party = this.parties.get(e.party);
-    if (party && STATES[e.kind] !== undefined) Timeline.turn(e.party, STATES[e.kind], e.seconds);
+    // Who waits for a lost party is lost with it, and says why: that is not a fault of its own.
+    const fault = e.kind === "lost" && !this.faults.some((f) => e.text.includes(f.text));
+    if (party && STATES[e.kind] !== undefined) Timeline.turn(e.party, e.kind === "lost" && !fault ? "" : STATES[e.kind], e.seconds);
     if (party) {
       if (e.kind === "step") Object.assign(party, { state: e.text, waits: "", since: e.seconds });
       if (e.kind === "wait") Object.assign(party, { state: "waits", waits: `${e.other} (${e.text})`, since: e.seconds });
@@ -48,8 +50,7 @@ const Watch = {
       if (e.kind === "done") Object.assign(party, { state: "has finished", waits: "", since: e.seconds });
       if (e.kind === "lost") Object.assign(party, { state: "lost", waits: "", since: e.seconds });
     }
-    // Who waits for a lost party is lost with it, and says why: that is not a fault of its own.
-    if (e.kind === "lost" && !this.faults.some((f) => e.text.includes(f.text))) this.faults.push({ at: e.seconds, text: e.text });
+    if (fault) this.faults.push({ at: e.seconds, text: e.text });
     if (e.kind === "end") for (const p of this.parties.values()) if (p.state !== "lost" && p.state !== "left out") Object.assign(p, { state: "has finished", waits: "" });
     if (e.phase) {
       const before = this.last || { messages: 0, bytes: 0, seconds: 0 };
