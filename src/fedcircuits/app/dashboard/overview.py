@@ -51,8 +51,17 @@ def describe(path: Path, model: Model) -> Plain:
         about["estimator"] = metadata.get("estimator") or about["estimator"]
         about["learned"] = learned if isinstance(learned, dict) else {}
     if training is not None:
+        about["estimator"] = training.estimator
+        about["learned"] = about["learned"] or _recorded(training)
         about["revealed"], about["crossed"] = training.revealed, training.crossed
     return about
+
+
+def _recorded(training: record.TrainingRecord) -> Plain:
+    """What is known of a training in Python."""
+    sizes = {n: [held.rows, len(held.columns)] for n, held in training.parties.items()}
+    facts: Plain = {"split": training.split, "notes": training.notes or ["none"]}
+    return {"parties": sizes, **facts} if sizes else facts
 
 
 def _rows(rows: object) -> list[list[str]]:
