@@ -23,9 +23,10 @@ import torch
 import fedcircuits as fc
 from benchmarks import pages
 from benchmarks.runner import machine_facts
-from fedcircuits.app import events, record
+from fedcircuits.app import events
 from fedcircuits.app.dashboard.desk import Desk
 from fedcircuits.app.dashboard.server import ASSETS, Shown
+from fedcircuits.estimators import record
 from tests.app import browser
 
 KNOWN = [{"mean radius": {"low": 10 + i / 5, "high": None}} for i in range(40)]

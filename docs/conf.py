@@ -22,10 +22,12 @@ extensions = [
     "sphinx.ext.napoleon",
 ]
 root_doc = "index"
-exclude_patterns = ["_templates"]
+exclude_patterns = ["_templates", "_static"]
 templates_path = ["_templates"]
 html_theme = "furo"
 html_title = "fedcircuits"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
 html_show_copyright = False
 myst_heading_anchors = 3

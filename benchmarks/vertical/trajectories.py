@@ -49,7 +49,7 @@ def run(picture: Path = PICTURE, rows: int = ROWS) -> list[Json]:
         warnings.simplefilter("ignore")
         lines = along_trees(rows)
         gossip = {kind: _gossiped(links) for kind, links in (("dense", DENSE), ("sparse", SPARSE))}
-    print(f"\nLog-likelihood a row, {rows:,} rows, {PARTIES} parties")
+    print(f"\nLog-likelihood per row, {rows:,} rows, {PARTIES} parties")
     means = {
         k: {t: np.mean(own, axis=0).tolist() for t, own in v.items()} for k, v in lines.items()
     }

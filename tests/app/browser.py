@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -17,6 +17,7 @@ from fedcircuits.app.dashboard.command import bound
 from fedcircuits.app.dashboard.server import Shown, application
 
 HOSTS = ("localhost", "127.0.0.1")
+WAIT = 180  # seconds, of which a quiet machine needs few
 
 
 def lacking() -> str:
@@ -61,6 +62,20 @@ def served(shown: Shown, token: str = "") -> Iterator[str]:
         server.should_exit = True
         thread.join(20)
         line.close()
+
+
+def until(driver: Any, holds: Callable[[], object]) -> None:
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    WebDriverWait(driver, WAIT, 0.1).until(lambda _: holds())
+
+
+def css(driver: Any, selector: str) -> Any:
+    return driver.find_element("css selector", selector)
+
+
+def script(driver: Any, text: str) -> Any:
+    return driver.execute_script(text)
 
 
 def complaints(driver: Any) -> list[str]:

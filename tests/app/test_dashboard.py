@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.app import events
 from fedcircuits.app.dashboard.desk import Desk
 from fedcircuits.app.dashboard.server import Shown
-from fedcircuits.engines.watching import Progress
-from tests.app import browser
+from tests.app import browser, watched
+from tests.app.browser import css, script, until
 from tests.federation.cases import QUICK, mixed_table
 
 pytestmark = pytest.mark.skipif(bool(browser.lacking()), reason=browser.lacking() or "-")
-WAIT = 180  # seconds, of which a quiet machine needs few
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +53,8 @@ def opened(driver: Any, page: str) -> Iterator[Any]:
     assert browser.complaints(driver) == []
 
 
-def until(driver: Any, holds: Callable[[], object]) -> None:
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    WebDriverWait(driver, WAIT, 0.1).until(lambda _: holds())
-
-
 def answered(driver: Any) -> int:
     return int(driver.execute_script("return document.body.dataset.answered || 0"))
-
-
-def css(driver: Any, selector: str) -> Any:
-    return driver.find_element("css selector", selector)
 
 
 def values(driver: Any, column: str) -> list[float]:
@@ -82,10 +67,6 @@ def settled(driver: Any, change: Callable[[], object]) -> None:
     before = answered(driver)
     change()
     until(driver, lambda: answered(driver) > before and not script(driver, "return Ask.busy"))
-
-
-def script(driver: Any, text: str) -> Any:
-    return driver.execute_script(text)
 
 
 def test_evidence_moves_all_marginals_to_the_library_s_numbers(
@@ -110,7 +91,7 @@ def test_evidence_moves_all_marginals_to_the_library_s_numbers(
     assert "Given colour = blue and weight ≥ 61" in css(opened, "#words").text
     mean = loaded.expect(["age"], given=known).loc["age", "mean"]
     words = css(opened, "figure[data-column='age'] .sum").text
-    assert words.startswith(f"{float(f'{mean:.3g}'):g} on average")
+    assert words.startswith(f"mean {float(f'{mean:.3g}'):g}, peak near ")
     points = script(opened, "return Ask.columns.find((c) => c.name === 'age').points")
     x, event = loaded._given(known)
     rows = np.repeat(x, len(points), axis=0)
@@ -142,15 +123,41 @@ def test_what_if_completing_drawing_and_what_crossed(opened: Any, tmp_path: Path
     until(opened, lambda: "drawn rows" in css(opened, "#crossed").text)
     told = css(opened, "#crossed").text
     for what in ("the distributions", "the probability of risk = low", "the most probable row"):
-        assert f"For {what}, in " in told
-    assert "For 10 drawn rows, in " in told and "no party was queried, nothing was sent" in told
+        assert what in told
+    assert "10 drawn rows" in told and "no party was queried, nothing was sent" in told
     saving = {"behavior": "allow", "downloadPath": str(tmp_path)}
     opened.execute_cdp_cmd("Browser.setDownloadBehavior", saving)
     css(opened, "#download").click()
     until(opened, lambda: (tmp_path / "samples.csv").exists())
-    assert "For 100 drawn rows" in css(opened, "#crossed").text
+    assert "100 drawn rows" in css(opened, "#crossed").text
     csv = (tmp_path / "samples.csv").read_text()
     assert csv.startswith("age,") and len(csv.splitlines()) == 101
+
+
+def test_columns_are_found_ordered_and_forgotten(opened: Any) -> None:
+    from selenium.webdriver.support.select import Select
+
+    def shown(what: str) -> list[str]:
+        boxes = opened.find_elements("css selector", what)
+        return [box.get_attribute("data-column") for box in boxes if box.is_displayed()]
+
+    menu = Select(css(opened, "fieldset[data-column='smoker'] select"))
+    assert [option.text for option in menu.options] == ["not known", "no", "yes"]
+    settled(opened, lambda: menu.select_by_visible_text("yes"))
+    css(opened, "#find").send_keys("Col")
+    assert shown("#controls fieldset") == shown("#marginals figure") == ["colour"]
+    css(opened, "#find").send_keys("xx")
+    assert css(opened, "#unfound").text == "No column is called “Colxx”."
+    script(opened, "byId('find').value = ''; byId('find').dispatchEvent(new Event('input'))")
+    as_in_table = shown("#marginals figure")
+    Select(css(opened, "#order")).select_by_value("changed")
+    changes = script(opened, "return [...Ask.panels].map(([name, p]) => [name, p.change()])")
+    by_change = [name for name, _ in sorted(changes, key=lambda pair: -pair[1])]
+    assert shown("#marginals figure") == by_change != as_in_table
+    assert by_change[-1] == "smoker"  # is known
+    settled(opened, lambda: css(opened, "fieldset[data-column='smoker'] .forget").click())
+    assert css(opened, "#words").text == "Without evidence"
+    assert menu.first_selected_option.text == "not known"
 
 
 def test_a_wrong_question_is_told_in_one_line(opened: Any) -> None:
@@ -250,48 +257,7 @@ def test_a_wrong_token_is_refused(driver: Any, model: tuple[Path, fc.CircuitMode
 
 
 def test_a_training_is_watched_to_its_end_with_a_party_killed(driver: Any, tmp_path: Path) -> None:
-    """Processes of three parties; the one of south is killed while it learns."""
-    path, killed, seen = tmp_path / "run.jsonl", list[int](), Event()
-    parties = fc.split(mixed_table(600), ["north", "south", "west"], by="rows", allow_collect=True)
-    model = fc.FedPC(QUICK, clusters=1, refine=4, on_lost="continue", random_state=0)
-
-    def train() -> None:
-        with events.written(path) as writer:
-            assert writer is not None
-
-            def callback(progress: Progress) -> None:
-                writer(progress)
-                if not killed and progress.party == "south" and progress.kind == "step":
-                    killed.append(_process_of("south"))
-                    os.kill(killed[0], signal.SIGKILL)
-                    assert seen.wait(WAIT), "the page has shown no party"
-
-            with pytest.warns(UserWarning, match="continuing without south"):
-                model.fit(parties, engine="process", callback=callback)
-
-    with browser.served(Shown(events=path)) as address:
-        driver.get(address)
-        until(driver, lambda: "Waiting for run.jsonl" in css(driver, "#watch-state").text)
-        training = Thread(target=train)
-        training.start()
-        until(driver, lambda: "south" in css(driver, "#parties").text)
-        assert css(driver, "#watch-state").get_attribute("data-over") == "false"
-        seen.set()
-        until(driver, lambda: css(driver, "#watch-state").get_attribute("data-over") == "true")
-        training.join()
-        faults = css(driver, "#faults").text
-        assert "south died while" in faults
-        assert css(driver, "tr[data-party='south']").get_attribute("class") == "lost"
-        assert "has finished" in css(driver, "tr[data-party='north']").text
-        told = json.loads(path.read_text().splitlines()[-1])
-        assert told["likelihood"] == pytest.approx(model.history_[-1])
-        state = f"{told['messages']:,} messages"
-        assert state in css(driver, "#watch-state").text
-        shown = script(driver, "return Watch.likelihoods.filter((l) => l !== null).pop()")
-        assert shown == pytest.approx(told["likelihood"])
-        assert css(driver, "#likelihood canvas").is_displayed()
-        assert browser.complaints(driver) == []
-    assert "continuing without south" in model.notes_[0]
+    watched.with_a_party_killed(driver, tmp_path / "run.jsonl", "process", _process_of)
 
 
 def _process_of(party: str) -> int:

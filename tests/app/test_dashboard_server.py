@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -220,6 +222,35 @@ def test_events_are_read_as_the_file_grows(tmp_path: Path) -> None:
     assert events.read_from(path, end) == ([], end), "half a line is left for later"
     path.write_text('{"kind": "end"}\n')
     assert events.read_from(path, end) == ([{"kind": "end"}], 16), "another run"
+
+
+def test_whoever_still_waits_is_told_of_later() -> None:
+    """South sends and waits twice within a moment; north then computes for long."""
+    file, times = io.StringIO(), iter([0.0, 0.0, 0.01, 0.02, 0.03, 9.0])
+    write = events.EventWriter(file, lambda: next(times))
+    write(Progress("message", "south", "north", bytes=5, seconds=0.0))
+    write(Progress("wait", "south", "north", text="a/one", bytes=5, seconds=0.0))
+    write(Progress("message", "south", "north", bytes=9, seconds=0.01))
+    write(Progress("wait", "south", "north", text="a/two", bytes=9, seconds=0.02))
+    write(Progress("step", "north", text="learning", bytes=9, seconds=0.03))
+    write(Progress("step", "north", text="learning on", bytes=9, seconds=9.0))
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    told = [(e["kind"], e["party"], e["text"], e["seconds"]) for e in lines]
+    assert told == [
+        ("message", "south", "", 0.0),
+        ("wait", "south", "a/one", 0.0),
+        ("step", "north", "learning", 0.03),
+        ("wait", "south", "a/two", 9.0),
+        ("step", "north", "learning on", 9.0),
+    ]
+
+
+def test_silence_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    assert events.quiet_for(path) == 0
+    path.write_text("")
+    os.utime(path, (time.time() - 100, time.time() - 100))
+    assert events.quiet_for(path) == pytest.approx(100, abs=20)
 
 
 @pytest.mark.parametrize("line", ["[1]", "[" * 100_000])

@@ -3,9 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import fedcircuits as fc
+from fedcircuits.app import evaluating
+from fedcircuits.reports.evaluation import Evaluation
 from tests.app.desk import TEST, Desk
 
 TRAIN = "--train north.csv --train south.csv --row-id id"
@@ -37,6 +41,19 @@ def test_baselines_and_parties_alone(desk: Desk) -> None:
         "the model", "independent columns", "most frequent class", "logistic regression",
         "gradient boosting", "south alone", "LearnSPN, all rows in one place",
     ]  # fmt: skip
+
+
+def test_many_parties_alone_become_three_lines() -> None:
+    names = ["the model", "gradient boosting", *(f"clinic {i} alone" for i in range(9)), "all rows"]
+    scores = pd.DataFrame({"log_likelihood": [-1.0, np.nan, *range(-9, 0), -2.0]}, names)
+    scores["accuracy"] = np.linspace(0.1, 0.9, 12)
+    found = evaluating.scores(Evaluation(10, 0, "risk", scores), brief=True)
+    assert [row[0] for row in found.rows] == [
+        "the model", "gradient boosting", "clinic 8 alone, the best of 9",
+        "the median of parties alone", "clinic 0 alone, the worst", "all rows",
+    ]  # fmt: skip
+    assert [row[1] for row in found.rows] == ["-1", "—", "-1", "-5", "-9", "-2"]
+    assert len(evaluating.scores(Evaluation(10, 0, "risk", scores)).rows) == 12
 
 
 def test_rows_in_several_files_are_joined(desk: Desk) -> None:

@@ -7,8 +7,6 @@ go through the parser of the command line. The truth is a sum over all rows of a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -18,8 +16,8 @@ from fedcircuits.app.asking import answered
 from fedcircuits.app.screen import one_line
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.errors import QueryError
+from tests.app.conditions import Condition, condition
 
-Row = Mapping[str, object]
 COLOURS = ("red", "green", "dark blue")
 QUESTIONS = 200
 
@@ -50,16 +48,8 @@ MASS = np.exp(MODEL.score_samples(fc.Table.of(
 )))  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Condition:
-    text: str
-    holds: Callable[[Row], bool]
-
-
-def condition(rng: np.random.Generator, depth: int) -> Condition:
-    kind = rng.integers(0, 8 if depth else 4)
-    if kind >= 4:
-        return combined(rng, depth)
+def atom(rng: np.random.Generator) -> Condition:
+    kind = rng.integers(0, 4)
     if kind == 0:
         return Condition("ill", lambda row: bool(row["ill"]))
     name = str(rng.choice(["colour", "mean size", "n"]))
@@ -81,19 +71,6 @@ def condition(rng: np.random.Generator, depth: int) -> Condition:
     )
 
 
-def combined(rng: np.random.Generator, depth: int) -> Condition:
-    one, two = condition(rng, depth - 1), condition(rng, depth - 1)
-    match int(rng.integers(0, 3)):
-        case 0:
-            return Condition(f"not ({one.text})", lambda row: not one.holds(row))
-        case 1:
-            text = f"({one.text}) and ({two.text})"
-            return Condition(text, lambda row: one.holds(row) and two.holds(row))
-        case _:
-            text = f"({one.text}) or ({two.text})"
-            return Condition(text, lambda row: one.holds(row) or two.holds(row))
-
-
 def mass(*conditions: Condition) -> float:
     return float(sum(m for row, m in zip(ROWS, MASS, strict=True)
                      if all(c.holds(row) for c in conditions)))  # fmt: skip
@@ -106,7 +83,7 @@ def test_the_domain_has_all_the_mass() -> None:
 def test_generated_questions_have_the_answers_of_brute_force() -> None:
     rng, asked = np.random.default_rng(1), 0
     while asked < QUESTIONS:
-        event, given = condition(rng, 3), condition(rng, 2)
+        event, given = condition(rng, 3, atom), condition(rng, 2, atom)
         known = mass(given)
         if known < 1e-9:  # evidence that cannot be; the malformed ones have it
             continue
@@ -130,7 +107,7 @@ def test_generated_questions_have_the_answers_of_brute_force() -> None:
 def test_all_values_of_a_category() -> None:
     rng = np.random.default_rng(2)
     for _ in range(20):
-        given = condition(rng, 2)
+        given = condition(rng, 2, atom)
         if mass(given) < 1e-9:
             continue
         found = answered(ASKED, f"P(colour | {given.text})").values

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.app import record
 from fedcircuits.app.cli import app
+from fedcircuits.estimators import record
 from fedcircuits.tables.habits import ReadingHabits
 from tests.commands import RUNNER
 
@@ -83,7 +83,8 @@ def test_every_verb_that_reads_rows_takes_the_same_options() -> None:
     for verb in ("train", "split", "evaluate", "impute", "compare", "synthesise", "report"):
         shown = called(f"{verb} --help")
         assert all(option in shown for option in wanted), verb
-        assert ("--ids" in shown) == (verb != "split"), verb
+        assert "--row-id" in shown, verb
+        assert ("--ids" in shown) == (verb not in ("split", "impute", "compare")), verb
 
 
 def test_no_cell_of_a_table_is_in_what_train_writes(

@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import fedcircuits as fc
+from fedcircuits.app import pages, report
+from fedcircuits.app.columns import ColumnOptions
+from fedcircuits.app.rows import RowReader
+from fedcircuits.estimators.record import HoldingRecord, TrainingRecord
 from tests.app import browser
 from tests.app.desk import Desk
 
@@ -51,6 +56,23 @@ def trained(furnished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         words = f"train north.csv south.csv --row-id id --target risk --clusters 2 -o {folder}/m.fc"
         assert desk(words).exit_code == 0
     return folder / "m.fc"
+
+
+def test_many_parties_share_lines_and_notes_are_said_once(
+    desk: Desk, trained: Path, tmp_path: Path
+) -> None:
+    clinics = {f"clinic {i}": HoldingRecord(60 + i % 2, ["age", "risk"]) for i in range(12)}
+    learned = TrainingRecord("FedPC", "horizontal", parties=clinics, notes=["least_count=1 keeps"])
+    given = pages.Given(RowReader(trained, ColumnOptions()), (), (), None, 0)
+    text = report.page("", pages.opening(fc.load(trained), learned, given))
+    assert Reading(text).rows[1] == [
+        "clinic 0, clinic 1, clinic 2, clinic 3 … (12)", "age, risk", "726", "60 to 61",
+    ]  # fmt: skip
+    assert "Notes from training: --least-count 1 keeps." in text
+    strange = tmp_path / "strange.csv"
+    strange.write_text("id,age,risk\n1,50,unheard\n2,60,high\n")
+    found = desk(f"report {trained} --test {strange} --row-id id -o {tmp_path}/page.html")
+    assert found.exit_code == 0 and found.stderr.count("note:") == 1, found.stderr
 
 
 def test_a_page_says_what_the_library_says(desk: Desk, trained: Path, tmp_path: Path) -> None:

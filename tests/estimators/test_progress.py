@@ -1,5 +1,6 @@
 """Progress bars: after a while, on a terminal, and nowhere else."""
 
+import io
 import os
 import pty
 import sys
@@ -9,9 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from rich.console import Console
+from rich.progress import Progress as RichProgress
 
 from fedcircuits.estimators.learner import Learner, progress
-from fedcircuits.estimators.progress import Bar
+from fedcircuits.estimators.progress import Bar, _columns
 from fedcircuits.learning.batches import Source
 from fedcircuits.tables.schema import Schema
 
@@ -90,3 +93,15 @@ def test_nothing_is_shown_without_a_terminal(
     with Bar("Slow", 0.1):
         learn(tells)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_narrow_terminal_cuts_what_happens_and_keeps_how_far_it_is() -> None:
+    console = Console(file=io.StringIO(), width=72)
+    shown = RichProgress(*_columns(), console=console, expand=True)
+    text = "shared, round 3 of 20 · hospital with a long name · counting its rows · 120 kB crossed"
+    shown.add_task("learning at 6 parties", total=20, completed=3, text=text, left="0:07 left")
+    with console.capture() as captured:
+        console.print(shown.get_renderable())
+    [line] = captured.get().splitlines()
+    assert len(line) <= 72 and line.rstrip().endswith("0:07 left")
+    assert "━" in line and "shared, r" in line and "…" in line

@@ -9,16 +9,13 @@ import numpy as np
 from fedcircuits.app import comparing, report
 from fedcircuits.app.inspecting import places
 from fedcircuits.app.loading import AnyModel
-from fedcircuits.app.record import TrainingRecord
 from fedcircuits.app.report import Block, Heading, Paragraph, Picture
-from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.circuits.questions.regions import EVERYTHING
 from fedcircuits.estimators.model import Model
-from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.estimators.record import TrainingRecord
 from fedcircuits.pictures.drawing import Drawing, figure_of
-from fedcircuits.pictures.federation import federated_drawing
+from fedcircuits.pictures.federation import placed_drawing
 from fedcircuits.pictures.graph import graph_drawing
 from fedcircuits.pictures.judging import dependence_drawing
 from fedcircuits.pictures.marginals import Beliefs, marginals_drawing
@@ -72,26 +69,20 @@ def graph(model: AnyModel, record: TrainingRecord | None) -> Iterator[Block]:
     circuit = model.circuit_
     placement = {} if record is None else record.placement
     placed = {node.name for node in circuit.nodes} == placement.keys()
-    if placed:
+    if placed and len(circuit) > 1:
         yield places(circuit, placement)
-    if placed and circuit.is_density:
-        parties = sorted({p for p in placement.values() if p != COORDINATOR})
-        drawing = federated_drawing(circuit, placement, parties, _weights(model, circuit))
+    parameters = getattr(model, "parameters_", None)
+    if placed and len(circuit) > 1 and circuit.is_density:
+        if parameters is None:
+            parameters = getattr(getattr(model, "joint_", None), "parameters", None)
+        drawing = placed_drawing(circuit, placement, parameters)
         caption = (
             "Squares are circuits that a party has learned and keeps; the coordinator combines "
             "them. Wider lines and darker squares describe more rows."
         )
     else:
-        drawing = graph_drawing(circuit, getattr(model, "parameters_", None))
+        drawing = graph_drawing(circuit, parameters)
         caption = "Layers of the circuit, its root on top."
+        if placed:
+            caption = f"One circuit for all parties. {caption}"
     yield Picture(report.png_of(figure_of(drawing)), caption)
-
-
-def _weights(model: AnyModel, circuit: Circuit) -> Array:
-    parameters = getattr(model, "parameters_", None)
-    if parameters is None and (joint := getattr(model, "joint_", None)) is not None:
-        parameters = joint.parameters
-    children = len(circuit.root.children)
-    if parameters is None or WEIGHT not in parameters.values.get(circuit.root.name, {}):
-        return np.ones(max(1, children))
-    return np.asarray(parameters[circuit.root.name][WEIGHT][0])

@@ -16,7 +16,6 @@ from typing import Any, cast
 import msgspec
 
 from fedcircuits.app import report, screen
-from fedcircuits.app.crossing import listed
 from fedcircuits.app.report import TextTable
 from fedcircuits.app.wording import in_options
 from fedcircuits.errors import TableError
@@ -29,6 +28,7 @@ from fedcircuits.tables.declared import (
     schema_text,
 )
 from fedcircuits.tables.inference import STATED, StatedKind
+from fedcircuits.tables.notebook import listed
 from fedcircuits.tables.reading import LEFT_OUT, ColumnReading
 from fedcircuits.tables.table import Table
 

@@ -28,12 +28,13 @@ def compare(
         Path | None, typer.Option("--data", help="With two models: rows to score.")
     ] = None,
     draws: Annotated[int, typer.Option(min=2, help="Rows to sample per model.")] = 5000,
+    row_id: options.RowId = None,
     json: AsJson = False,
     schema: options.SchemaFile = None,
     delimiter: options.Delimiter = None,
     decimal: options.DecimalSign = None,
     dates: options.DateOrder = None,
-    ids: options.IdForm = None,
+    ids: options.UnusedIdForm = None,
     consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
@@ -56,7 +57,7 @@ def compare(
         from fedcircuits.tables.table import Table
 
         words = ColumnOptions(schema, (), (), delimiter, decimal, dates, ids)
-        reader = RowReader(model, words)
+        reader = RowReader(model, words, row_id)
         with ExitStack() as stack:
             first = distribution(
                 stack.enter_context(any_model(model, consortium)), model, "compare"
@@ -74,7 +75,8 @@ def compare(
             return
         for name, value in comparison.likelihoods.items():
             screen.say(f"{name}: {value:.4g} nats per row")
-        for grid in (columns(comparison), dependencies(comparison)):
+        names = (model.name, Path(other).name)
+        for grid in (columns(comparison), dependencies(comparison, names)):
             screen.say()
             screen.show(grid)
 
@@ -91,7 +93,7 @@ def columns(comparison: Comparison) -> TextTable:
     return TextTable(("column", "distance", "chance"), rows, caption)
 
 
-def dependencies(comparison: Comparison, sides: tuple[str, str] = ("first", "second")) -> TextTable:
+def dependencies(comparison: Comparison, sides: tuple[str, str]) -> TextTable:
     from fedcircuits.app.report import TextTable
 
     rows = [

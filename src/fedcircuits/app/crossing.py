@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fedcircuits.app.report import TextTable
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.messages import Ledger
+from fedcircuits.federation.sent import phases, revelations
+from fedcircuits.tables.notebook import listed
 
 MOST_PARTIES = 8  # that get a column of their own
-MOST_NAMES = 4  # names of variables or parties in a cell
-
-
-def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} … ({len(names)})"
 
 
 def counted(number: int, one: str, several: str = "") -> str:
@@ -34,21 +28,9 @@ def holdings(federation: Federation) -> TextTable:
     return TextTable(("variables", *(sizes if few else ["parties"])), rows)
 
 
-def totals(ledger: Ledger) -> dict[str, tuple[int, int]]:
-    """Messages and bytes of every phase."""
-    found: dict[str, tuple[int, int]] = {}
-    for entry in ledger:
-        messages, size = found.get(entry.phase, (0, 0))
-        found[entry.phase] = (messages + 1, size + entry.bytes)
-    return found
-
-
 def by_phase(ledger: Ledger) -> TextTable:
     """Messages and bytes of every phase, and in total."""
-    rows = [(phase, f"{m:,}", f"{b:,}") for phase, (m, b) in totals(ledger).items()]
-    return TextTable(
-        ("phase", "messages", "bytes"), [*rows, ("all", f"{len(ledger):,}", f"{ledger.bytes:,}")]
-    )
+    return TextTable(("phase", "messages", "bytes"), phases(ledger))
 
 
 def by_route(ledger: Ledger) -> TextTable:
@@ -67,12 +49,4 @@ def by_route(ledger: Ledger) -> TextTable:
 
 def revealed(ledger: Ledger) -> TextTable:
     """What was revealed to whom; the same information from or to several parties shares a line."""
-    parties: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
-    for _, to, sender, phase, what in ledger.revealed().itertuples():
-        readers, writers = parties.setdefault((phase, what), ({}, {}))
-        readers[to], writers[sender] = None, None
-    rows = [
-        (phase, listed(list(readers)), listed(list(writers)), what)
-        for (phase, what), (readers, writers) in parties.items()
-    ]
-    return TextTable(("phase", "to", "from", "what"), rows, texts=4)
+    return TextTable(("phase", "to", "from", "what"), revelations(ledger), texts=4)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -26,7 +26,7 @@ def clear() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = _note  # type: ignore[assignment]
+            warnings.showwarning = _once()
             yield
     except BrokenPipeError:  # the reader has seen enough: typer ends quietly
         raise
@@ -43,10 +43,18 @@ def clear() -> Iterator[None]:
         fail(f"unexpected {type(error).__name__}: {error}; {again}", 1)
 
 
-def _note(message: Warning | str, *_: object) -> None:
+def _once() -> Callable[..., None]:
+    """Shows warnings as notes, each text once: files may be read twice."""
     from fedcircuits.app.screen import warn
 
-    warn(str(message))
+    shown: set[str] = set()
+
+    def note(message: Warning | str, *_: object) -> None:
+        if str(message) not in shown:
+            shown.add(str(message))
+            warn(str(message))
+
+    return note
 
 
 def fail(message: str, code: int) -> None:

@@ -9,6 +9,8 @@ from fedcircuits.app.ending import clear
 from fedcircuits.app.options import AsJson, ModelFile, RowFiles, Seed, Target, TrainFiles
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fedcircuits.app.report import TextTable
     from fedcircuits.reports.evaluation import Evaluation
 
@@ -82,16 +84,34 @@ def headline(evaluation: Evaluation) -> str:
     return f"{evaluation.rows:,} rows{none}{what}"
 
 
-def scores(evaluation: Evaluation) -> TextTable:
-    """A line per model; — where a measure does not apply."""
+def scores(evaluation: Evaluation, brief: bool = False) -> TextTable:
+    """A line per model; — where a measure does not apply. ``brief``: the lines of many parties
+    alone become three, by their log-likelihood or first measure."""
     from fedcircuits.app.report import TextTable
 
-    names = [n for n in evaluation.scores.columns if evaluation.scores[n].notna().any()]
-    rows = [
-        [str(line), *(_number(evaluation.scores.loc[line, n]) for n in names)]
-        for line in evaluation.scores.index
-    ]
+    found = _summarised(evaluation.scores) if brief else evaluation.scores
+    names = [n for n in found.columns if found[n].notna().any()]
+    rows = [[str(line), *(_number(found.loc[line, n]) for n in names)] for line in found.index]
     return TextTable(("model", *(TITLES.get(n, n) for n in names)), rows)
+
+
+def _summarised(scores: pd.DataFrame) -> pd.DataFrame:
+    import pandas as pd
+
+    from fedcircuits.app.crossing import MOST_PARTIES
+
+    alone = scores[scores.index.str.endswith(" alone")].dropna(axis=1, how="all")
+    if len(alone) <= MOST_PARTIES:
+        return scores
+    alone = alone.sort_values(alone.columns[0], ascending=False, kind="stable")
+    lines = pd.DataFrame(
+        [alone.iloc[0], alone.median(), alone.iloc[-1]],
+        [f"{alone.index[0]}, the best of {len(alone)}", "the median of parties alone",
+         f"{alone.index[-1]}, the worst"],
+    )  # fmt: skip
+    at = min(int(scores.index.get_loc(name)) for name in alone.index)
+    rest = scores.drop(index=alone.index)
+    return pd.concat([rest.iloc[:at], lines, rest.iloc[at:]])
 
 
 def _number(value: float) -> str:

@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -34,15 +34,24 @@ class EventWriter:
         self.file, self.clock = file, clock
         self._last: dict[tuple[str, str], float] = {}
         self._left_out: Progress | None = None
+        self._waits: dict[str, tuple[float, Progress]] = {}  # left out, by party
 
     def __call__(self, progress: Progress) -> None:
+        now = self.clock()
         left_out, self._left_out = self._left_out, None
         if left_out is not None and left_out.phase != progress.phase:
             self._write(left_out)  # the totals of a phase are whole when another begins
+        self._waits.pop(progress.party, None)
+        for party, (since, wait) in list(self._waits.items()):
+            if now - since >= MOMENT:  # it still waits
+                del self._waits[party]
+                self._write(_since(wait, progress))
         if progress.kind in ("message", "wait"):
-            now, key = self.clock(), (progress.kind, progress.party)
+            key = (progress.kind, progress.party)
             if now - self._last.get(key, -math.inf) < MOMENT:
                 self._left_out = progress
+                if progress.kind == "wait":
+                    self._waits[progress.party] = now, progress
                 return
             self._last[key] = now
         self._write(progress)
@@ -50,6 +59,11 @@ class EventWriter:
     def _write(self, progress: Progress) -> None:
         self.file.write(json.dumps(plain(progress), ensure_ascii=False) + "\n")
         self.file.flush()
+
+
+def _since(wait: Progress, progress: Progress) -> Progress:
+    """The wait, told at the time and with the totals of a later event."""
+    return replace(progress, kind="wait", party=wait.party, other=wait.other, text=wait.text)
 
 
 def plain(progress: Progress) -> dict[str, object]:
@@ -68,6 +82,11 @@ def written(path: Path | None) -> Iterator[Callback | None]:
     check_output(path, "a file of events", ENDING)
     with path.open("w", encoding="utf-8") as file:
         yield EventWriter(file)
+
+
+def quiet_for(path: Path) -> float:
+    """Seconds since the last event; 0 before the first."""
+    return max(0.0, time.time() - path.stat().st_mtime) if path.is_file() else 0.0
 
 
 def read_from(path: Path, offset: int) -> tuple[list[dict[str, object]], int]:

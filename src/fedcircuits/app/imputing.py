@@ -41,12 +41,13 @@ def impute(
     number: Annotated[
         int, typer.Option("--number", "-n", min=1, help="Imputations, with --by sample.")
     ] = 1,
+    row_id: options.RowId = None,
     json: AsJson = False,
     schema: options.SchemaFile = None,
     delimiter: options.Delimiter = None,
     decimal: options.DecimalSign = None,
     dates: options.DateOrder = None,
-    ids: options.IdForm = None,
+    ids: options.UnusedIdForm = None,
     consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
@@ -68,7 +69,7 @@ def impute(
 
         report.check_output(output, "a table", ".csv", *parties_of([str(file)]).values())
         words = ColumnOptions(schema, (), (), delimiter, decimal, dates, ids)
-        reader = RowReader(model, words)
+        reader = RowReader(model, words, row_id)
         with any_model(model, consortium) as loaded:
             fitted, data = distribution(loaded, model, "impute"), reader.file(file)
             rows = reader.rows(data, fitted.schema_)

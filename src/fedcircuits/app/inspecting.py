@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcircuits.app import screen
-from fedcircuits.app.crossing import listed
 from fedcircuits.app.report import TextTable
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Fuse, Leaf
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.records import read_from
+from fedcircuits.tables.notebook import listed
 from fedcircuits.tables.schema import Schema
 
 if TYPE_CHECKING:

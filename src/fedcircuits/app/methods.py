@@ -16,9 +16,10 @@ from pathlib import Path
 import pandas as pd
 from sklearn.base import BaseEstimator
 
-from fedcircuits.app import record, report
+from fedcircuits.app import report
 from fedcircuits.circuits.graph import files
 from fedcircuits.errors import FederationError
+from fedcircuits.estimators import record
 from fedcircuits.estimators.einsum import EinsumNetwork
 from fedcircuits.estimators.feature_fusion import FeatureFusion
 from fedcircuits.estimators.federated import FederatedEstimator

@@ -157,6 +157,7 @@ DecimalSign = Annotated[
         help="Decimal sign of csv files; detected per column by default.",
     ),
 ]
+UnusedIdForm = Annotated[IdForms | None, typer.Option("--ids", **among(IdForms), hidden=True)]
 IdForm = Annotated[
     IdForms | None,
     typer.Option(

@@ -10,18 +10,21 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcircuits.app import circuit_sections, evaluating, record, report
-from fedcircuits.app.crossing import listed
+from fedcircuits.app import circuit_sections, evaluating, report
+from fedcircuits.app.crossing import MOST_PARTIES
 from fedcircuits.app.loading import AnyModel
-from fedcircuits.app.record import TrainingRecord
 from fedcircuits.app.report import Block, Commands, Heading, Paragraph, Picture, TextTable
 from fedcircuits.app.rows import RowReader
+from fedcircuits.app.wording import in_options
+from fedcircuits.estimators import record
 from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.fusion_model import FusionModel
 from fedcircuits.estimators.model import Model
+from fedcircuits.estimators.record import TrainingRecord
 from fedcircuits.pictures.drawing import figure_of
 from fedcircuits.pictures.judging import calibration_drawing
 from fedcircuits.reports.evaluation import THE_MODEL, Evaluation, evaluate
+from fedcircuits.tables.notebook import listed
 from fedcircuits.version import __version__
 
 BEST = {"log_likelihood": max, "accuracy": max, "macro_f1": max, "auc": max, "r2": max,
@@ -78,7 +81,7 @@ def page_of(model: AnyModel, evaluation: Evaluation | None, given: Given) -> str
 
 def _record(model: AnyModel, path: Path) -> TrainingRecord | None:
     if isinstance(model, FederatedEstimator) and model.where_ is not None:
-        return record.of_training(model, None, "")
+        return record.of_training(model)
     return record.read(path)
 
 
@@ -103,13 +106,29 @@ def opening(model: AnyModel, record: TrainingRecord | None, given: Given) -> Ite
         f"{_split_in_words(record.split)}. Rows stayed where they were."
     )
     if record.parties:
+        yield _parties(record)
+    if record.notes:
+        notes = "; ".join(map(in_options, record.notes))
+        yield Paragraph(f"Notes from training: {notes}{'' if notes.endswith('.') else '.'}")
+
+
+def _parties(record: TrainingRecord) -> TextTable:
+    """Parties, their columns and rows; many parties with the same columns share a line."""
+    if len(record.parties) <= MOST_PARTIES:
         lines = [
             (name, listed(held.columns, 6), f"{held.rows:,}")
             for name, held in record.parties.items()
         ]
-        yield TextTable(("party", "columns", "rows"), lines, texts=2)
-    if record.notes:
-        yield Paragraph(f"Notes from training: {'; '.join(record.notes)}")
+        return TextTable(("party", "columns", "rows"), lines, texts=2)
+    alike: dict[tuple[str, ...], dict[str, int]] = {}
+    for name, held in record.parties.items():
+        alike.setdefault(tuple(held.columns), {})[name] = held.rows
+    many = []
+    for columns, rows in alike.items():
+        least, most = min(rows.values()), max(rows.values())
+        each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        many.append((listed(list(rows)), listed(columns, 6), f"{sum(rows.values()):,}", each))
+    return TextTable(("parties", "columns", "rows", "rows per party"), many, texts=2)
 
 
 def _split_in_words(split: str) -> str:
@@ -129,7 +148,7 @@ def fit(evaluation: Evaluation | None) -> Iterator[Block]:
         yield Paragraph("No test rows were given, so nothing was measured: --test test.csv.")
         return
     yield Paragraph(f"Measured on {evaluating.headline(evaluation)}.")
-    yield evaluating.scores(evaluation)
+    yield evaluating.scores(evaluation, brief=True)
     yield Paragraph(_best(evaluation))
 
 

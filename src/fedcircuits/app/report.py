@@ -30,12 +30,14 @@ p, dd { max-width: 42rem; overflow-wrap: anywhere; }
 dt { font-weight: 600; margin-top: 1rem; } dd { margin: .2rem 0 0; color: #2563a8; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .95rem; }
 caption { text-align: left; color: #6b7785; padding-bottom: .3rem; }
-th, td { padding: .35rem .8rem .35rem 0; text-align: left; border-bottom: 1px solid #e4e8ec; }
+th, td { padding: .35rem .8rem .35rem 0; text-align: left; border-bottom: 1px solid #e4e8ec;
+  vertical-align: top; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th:first-child, td:first-child { min-width: 9rem; }
 figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
 figcaption { color: #6b7785; font-size: .9rem; }
-pre { padding: .8rem; background: #eef1f4; font-size: .9rem; }
+pre { padding: .8rem; background: #eef1f4; font-size: .9rem; white-space: pre-wrap;
+  overflow-wrap: anywhere; }
 @media (prefers-color-scheme: dark) {
   body { color: #dde3ea; background: #12171d; } main { background: #1a2129; }
   dd { color: #8fb8e8; } caption, figcaption { color: #9aa7b4; } pre { background: #12171d; }

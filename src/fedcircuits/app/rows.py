@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fedcircuits.app import record
 from fedcircuits.app.columns import ColumnOptions
-from fedcircuits.app.record import TrainingRecord
 from fedcircuits.app.training import parties_of
+from fedcircuits.estimators import record
 from fedcircuits.estimators.fedtrees import Predictions
 from fedcircuits.estimators.model import Model
+from fedcircuits.estimators.record import TrainingRecord
 from fedcircuits.federation.federation import Federation
 from fedcircuits.reports.rows import joined, rows_of
 from fedcircuits.tables.declared import DeclaredTable, contents

@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from fedcircuits.app import columns, crossing, events, methods, record, report, screen
+from fedcircuits.app import columns, crossing, events, methods, report, screen
 from fedcircuits.app.columns import ColumnOptions
 from fedcircuits.app.crossing import counted
 from fedcircuits.app.methods import MethodOptions
 from fedcircuits.errors import FederationError, FileError, PartyLostError, TableError
+from fedcircuits.estimators import record
 from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.progress import Bar
 from fedcircuits.federation.federation import LEAST_COUNT, Federation
+from fedcircuits.federation.sent import totals
 from fedcircuits.federation.split import Skew, dirichlet
 from fedcircuits.tables.numerals import written_units
 from fedcircuits.tables.packed import existing
@@ -143,7 +145,7 @@ def summary(
     about = record.of_training(model, federation, how)
     crossed = [
         {"phase": phase, "messages": messages, "bytes": size}
-        for phase, (messages, size) in crossing.totals(model.ledger_).items()
+        for phase, (messages, size) in totals(model.ledger_).items()
     ]
     revealed = [
         dict(zip(("phase", "to", "from", "what"), row, strict=True)) for row in about.revealed

@@ -70,8 +70,18 @@ class FederatedCircuit(FederatedEstimator[R], Model):
     def plot(
         self, given: Given = None, columns: Sequence[str] | None = None, ax: Axes | None = None
     ) -> Figure:
-        """Plot the collected circuit, if every party allows it."""
-        return self.collect().plot(given, columns, ax)
+        """Plot the circuit by party, and marginals before and after ``given``, if every party
+        allows that the model is collected."""
+        from fedcircuits.pictures.drawing import beside, figure_of, within
+        from fedcircuits.pictures.federation import placed_drawing
+        from fedcircuits.pictures.marginals import Beliefs, marginals_drawing
+
+        whole = self.collect()
+        drawing = placed_drawing(whole.circuit_, self.placement_, whole.parameters_)
+        beliefs = Beliefs(whole._distribution, *whole._given(given))
+        drawing = beside(drawing, marginals_drawing(beliefs, columns))
+        figure = figure_of(drawing, title=type(self).__name__)
+        return figure if ax is None else within(ax, figure)
 
 
 class FederatedDistribution(Queryable):

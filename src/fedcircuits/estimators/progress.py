@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Column
 
 from fedcircuits.engines.watching import Progress
 
@@ -70,10 +71,8 @@ class Bar:
             if self._over:
                 return
             self._shown = RichProgress(
-                TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[text]}"),
-                TimeElapsedColumn(), TextColumn("{task.fields[left]}"),
-                console=Console(file=sys.stderr), transient=True,
-            )  # fmt: skip
+                *_columns(), console=Console(file=sys.stderr), transient=True, expand=True
+            )
             self._shown.add_task(self.title, total=None, text=self.text, left="")
             self._update()
             self._shown.start()
@@ -109,6 +108,18 @@ class Bar:
             self._over = True
             if self._shown is not None:
                 self._shown.stop()
+
+
+def _columns() -> list[ProgressColumn]:
+    """A narrow terminal cuts what happens, but not how far it is and how long it takes."""
+    happens = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    return [
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(12, table_column=Column(min_width=8)),
+        TextColumn("{task.fields[text]}", table_column=happens),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+        TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True, min_width=9)),
+    ]
 
 
 _CURRENT: ContextVar[Bar | None] = ContextVar("bar", default=None)

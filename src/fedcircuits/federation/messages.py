@@ -37,7 +37,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fedcircuits.errors import FedcircuitsError, MessageError, ProtocolError
-from fedcircuits.tables.notebook import shown
+from fedcircuits.tables.notebook import listed, shown
 
 AnyArray: TypeAlias = npt.NDArray[np.generic]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -359,11 +359,12 @@ class Ledger:
             sums[1] += e.bytes
         crossed = shown(repr(self)[1:-1], ["phase", "messages", "bytes"],
                         [(phase, *sums) for phase, sums in phases.items()])  # fmt: skip
-        revealed = self.revealed().itertuples(index=False, name=None)
-        lines: dict[tuple[str, str, str], dict[str, None]] = {}
-        for to, sender, phase, what in revealed:
-            lines.setdefault((phase, to, what), {})[sender] = None
-        rows = [(phase, to, ", ".join(who), what) for (phase, to, what), who in lines.items()]
+        lines: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
+        for to, sender, phase, what in self.revealed().itertuples(index=False, name=None):
+            readers, writers = lines.setdefault((phase, what), ({}, {}))
+            readers[to], writers[sender] = None, None
+        rows = [(phase, listed(list(r)), listed(list(w)), what)
+                for (phase, what), (r, w) in lines.items()]  # fmt: skip
         return crossed + (shown("Revealed", ["phase", "to", "from", "what"], rows) if rows else "")
 
     def __repr__(self) -> str:

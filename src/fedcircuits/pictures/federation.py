@@ -25,6 +25,8 @@ from matplotlib.path import Path
 
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Sum
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.messages import Ledger
 from fedcircuits.federation.placement import Placement
 from fedcircuits.pictures.drawing import (
@@ -39,6 +41,7 @@ from fedcircuits.pictures.drawing import (
     shortened,
 )
 from fedcircuits.pictures.folding import levels
+from fedcircuits.pictures.graph import graph_drawing
 
 COLOURS = ("#2563a8", "#b45309", "#2f7d4a", "#7c3f9e", "#b3304a", "#0f766e", "#6b7785", "#a16207")
 WIDE = 8.6  # inches of all
@@ -170,6 +173,19 @@ PHASES = ("#c9d6e3", "#8fb0d3", "#2563a8", "#1f3a5f", "#b45309", "#e0a458")
 ROW, FOOT = 1.15, 0.75  # inches
 MOST_LEAVES, MOST_NODES = 12, 40  # that are drawn one by one
 Place = tuple[float, float]
+
+
+def placed_drawing(
+    circuit: Circuit, placement: Placement, parameters: Parameters | None
+) -> Drawing:
+    """The circuit by party; by layers if no party holds a part of its own."""
+    parties = sorted({placement[leaf.name] for leaf in circuit.leaves()} - {COORDINATOR})
+    if not parties or len(circuit) == 1:
+        return graph_drawing(circuit, parameters)
+    root, weights = circuit.root, np.ones(max(1, len(circuit.root.children)))
+    if parameters is not None and WEIGHT in parameters.values.get(root.name, {}):
+        weights = np.asarray(parameters[root.name][WEIGHT][0])
+    return federated_drawing(circuit, placement, parties, weights)
 
 
 def federated_drawing(

@@ -41,7 +41,17 @@ Band = tuple[int, int]
 Place = tuple[float, float, float]  # middle x, middle y, width
 
 
+def unwrapped(
+    circuit: Circuit, parameters: Parameters | None = None
+) -> tuple[Circuit, Parameters | None]:
+    """The circuit inside, as long as it is the only node of another one."""
+    while parameters is not None and len(circuit) == 1 and circuit.root.name in parameters.circuits:
+        circuit, parameters = parameters.circuits[circuit.root.name]
+    return circuit, parameters
+
+
 def graph_drawing(circuit: Circuit, parameters: Parameters | None = None) -> Drawing:
+    circuit, parameters = unwrapped(circuit, parameters)
     if node_picture.is_small(circuit):
         body = node_picture.node_drawing(circuit, parameters)
     else:

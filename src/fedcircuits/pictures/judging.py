@@ -34,7 +34,7 @@ def calibration_drawing(bins: Sequence[tuple[int, float, float]]) -> Drawing:
         axes.plot(confidence, accuracy, "o-", color=AFTER, linewidth=1.4, markersize=5)
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1.02)
-        axes.set_ylabel("share that is right", size=TEXT, color=INK)
+        axes.set_ylabel("fraction correct", size=TEXT, color=INK)
         below = axes_at(figure, left + 0.5, bottom + 0.45, SIDE, ROWS_HIGH)
         below.bar(confidence, rows, width=0.05, color=BEFORE)
         below.set_xlim(0, 1)

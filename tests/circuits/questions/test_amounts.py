@@ -56,6 +56,8 @@ def test_any_spelling_that_can_be_read_in_one_way_only(text: str, name: str, end
 
 def test_a_comma_between_conditions_and_values_is_not_part_of_a_number() -> None:
     assert lower_ends("age > 40,5 < bmi") == {"age": 40, "bmi": 5}
+    assert lower_ends("40,5 < bmi") == {"bmi": 40.5}
+    assert lower_ends("1.200,50 € < price, age > 40") == {"price": 1200.5, "age": 40}
     assert lower_ends("age > 40,5, bmi > 2,5") == {"age": 40.5, "bmi": 2.5}
     (box,) = parse_event("visits in {1,5}", Schema(COLUMNS))
     assert box == {"visits": ((0.5, 1.5), (4.5, 5.5))}

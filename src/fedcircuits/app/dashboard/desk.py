@@ -16,7 +16,7 @@ its messages.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from threading import Lock
 
@@ -70,7 +70,7 @@ class Desk:
                 "kind": v.kind,
                 "unit": "" if v.dated else v.unit or "",
                 "dated": v.dated,
-                "labels": [str(c) for c in v.categories] if v.size else [],
+                "labels": [_label(c) for c in v.categories] if v.size else [],
                 "points": self.grids[i].tolist(),
                 "ends": list(self.ends[i]),
                 "before": self.before[v.name],
@@ -97,8 +97,11 @@ class Desk:
 
         return self._crossing(answer)
 
-    def averages(self, known: Mapping[str, object]) -> Plain:
-        """Of all numbers that are not known exactly; none of a model at sites."""
+    def averages(
+        self, known: Mapping[str, object], columns: Collection[str] | None = None
+    ) -> Plain:
+        """Of all numbers that are not known exactly, or those among ``columns``; none of a model
+        at sites. In large models each takes a while, so that a page asks for few at a time."""
 
         def answer() -> Plain:
             if getattr(self.model, "queries_", None) is not None:
@@ -107,7 +110,7 @@ class Desk:
             open_numbers = (
                 v.name
                 for v, value in zip(self.schema, x[0], strict=True)
-                if not v.size and np.isnan(value)
+                if not v.size and np.isnan(value) and (columns is None or v.name in columns)
             )
             means = {n: float(self.ask_model.moments(x, n, event)[0][0]) for n in open_numbers}
             return {"averages": {n: mean for n, mean in means.items() if np.isfinite(mean)}}
@@ -279,5 +282,11 @@ def _points(variable: Variable, drawn: Array) -> Array:
     return np.linspace(low - room, high + room, POINTS)
 
 
+def _label(value: object) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    return str(value)
+
+
 def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else _label(value)

@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from fedcircuits.app import crossing, record
+from fedcircuits.app import crossing
 from fedcircuits.app.analyst import audit_lines, audit_row
 from fedcircuits.app.dashboard.desk import Plain
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.engines.sites.files import SITE, Kit
+from fedcircuits.estimators import record
 from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.model import Model
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.pictures.drawing import Drawing, figure_of
-from fedcircuits.pictures.federation import federated_drawing
-from fedcircuits.pictures.graph import graph_drawing
+from fedcircuits.pictures.federation import placed_drawing
+from fedcircuits.pictures.graph import unwrapped
 
 AUDITED = 200  # lines of an audit, the latest
 
@@ -34,7 +34,7 @@ def describe(path: Path, model: Model) -> Plain:
         "file": path.name,
         "estimator": type(model).__name__,
         "target": getattr(model, "target", None),
-        "nodes": len(circuit),
+        "nodes": len(unwrapped(circuit, getattr(model, "parameters_", None))[0]),
         "parties": parties,
         "learned": {},
         "revealed": None,
@@ -51,8 +51,17 @@ def describe(path: Path, model: Model) -> Plain:
         about["estimator"] = metadata.get("estimator") or about["estimator"]
         about["learned"] = learned if isinstance(learned, dict) else {}
     if training is not None:
+        about["estimator"] = training.estimator
+        about["learned"] = about["learned"] or _recorded(training)
         about["revealed"], about["crossed"] = training.revealed, training.crossed
     return about
+
+
+def _recorded(training: record.TrainingRecord) -> Plain:
+    """What is known of a training in Python."""
+    sizes = {n: [held.rows, len(held.columns)] for n, held in training.parties.items()}
+    facts: Plain = {"split": training.split, "notes": training.notes or ["none"]}
+    return {"parties": sizes, **facts} if sizes else facts
 
 
 def _rows(rows: object) -> list[list[str]]:
@@ -71,7 +80,7 @@ def _placement(model: Model, path: Path) -> Mapping[str, str]:
 def parties_of(circuit: Circuit, placement: Mapping[str, str]) -> list[Plain]:
     """The leaves and columns by party; empty if one party holds all."""
     counts = Counter(placement[leaf.name] for leaf in circuit.leaves())
-    if set(counts) <= {COORDINATOR}:
+    if set(counts) <= {COORDINATOR} or len(circuit) == 1:  # of all parties, learned by sums
         return []
     columns: dict[str, dict[str, None]] = {}
     for leaf in circuit.leaves():
@@ -91,15 +100,10 @@ def picture(path: Path, model: Model) -> bytes:
 
 
 def _drawing(path: Path, model: Model) -> Drawing:
-    circuit, placement = model.circuit_, _placement(model, path)
-    parties = [str(p["name"]) for p in parties_of(circuit, placement)]
     parameters = getattr(model, "parameters_", None)
-    joint = getattr(model, "joint_", None)
-    values: object = parameters if parameters is not None else getattr(joint, "parameters", None)
-    root = circuit.root.name
-    if not parties or not isinstance(values, Parameters) or root not in values:
-        return graph_drawing(circuit, parameters)
-    return federated_drawing(circuit, placement, parties, values[root][WEIGHT][0])
+    if parameters is None:
+        parameters = getattr(getattr(model, "joint_", None), "parameters", None)
+    return placed_drawing(model.circuit_, _placement(model, path), parameters)
 
 
 # ---------------------------------------------------------------------- a site

@@ -3,7 +3,7 @@
     GET  /                       the page, with its script and style beside it (assets/)
     GET  /api/start              what there is: the model's columns, events, sites
     POST /api/marginals|within   evidence → distributions of all columns, what crossed
-    POST /api/averages           evidence → means of all numbers
+    POST /api/averages           evidence, columns → means of these numbers, or of all
     POST /api/event              evidence, event → its probability
     POST /api/completed          evidence → the most probable row
     POST /api/samples            evidence, number, seed → rows as csv, what crossed
@@ -230,7 +230,10 @@ class _Pages:
         return self.desk.marginals(_known(said), within=True)
 
     def averages(self, request: Request, said: Plain) -> Plain:
-        return self.desk.averages(_known(said))
+        columns = said.get("columns")
+        if columns is not None and not isinstance(columns, list):
+            raise QueryError("'columns' is a list of names")
+        return self.desk.averages(_known(said), columns)
 
     def event(self, request: Request, said: Plain) -> Plain:
         return self.desk.event(_known(said), str(said.get("event", "")))
@@ -265,7 +268,8 @@ class _Pages:
         except ValueError:
             raise QueryError("'from' is a whole number") from None
         news, next_place = events.read_from(self.shown.events, start)
-        return {"events": news, "next": next_place, "anew": next_place < start}
+        quiet = events.quiet_for(self.shown.events)
+        return {"events": news, "next": next_place, "anew": next_place < start, "quiet": quiet}
 
     def model(self, request: Request, said: Plain) -> Plain:
         from fedcircuits.app.dashboard import overview

@@ -43,12 +43,16 @@ def is_measured(variable: Variable) -> bool:
     return not variable.categories and not variable.dated
 
 
-def amount_end(text: str, start: int, variable: Variable | None, listed: bool) -> int | None:
-    """Where a number with its unit ends; None if there is none."""
+def amount_end(
+    text: str, start: int, variable: Variable | None, listed: bool, leading: bool = False
+) -> int | None:
+    """Where a number with its unit ends; None if there is none. ``leading``: it opens a condition,
+    as in 40,5 < bmi."""
     for pattern in (_LISTED,) if listed else (_FIGURE, _LISTED):
         if figure := pattern.match(text, start):
             end = _behind_unit(text, figure.end(), variable)
-            separates = "," in figure[0] and _COMPARED.match(text, end)  # age > 40,5 < bmi
+            comma = "," in figure[0] and not leading
+            separates = comma and _COMPARED.match(text, end)  # age > 40,5 < bmi
             if not separates and not GOES_ON.match(text, end):
                 return end
     return None

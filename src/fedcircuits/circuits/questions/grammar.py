@@ -168,7 +168,7 @@ class _Parser:
     def mirrored(self, start: int) -> Tree:
         """value op name, or value order name order value."""
         scan = self.scan
-        value = scan.value()
+        value = scan.value(leading=True)
         operator = scan.operator() if value is not None else None
         place = scan.here()
         variable = scan.variable() if operator else None
@@ -176,7 +176,7 @@ class _Parser:
             self.no_variable(start, value, place)
         behind, scan.position = scan.position, start
         if not variable.categories:
-            value = self.value(variable)  # with its unit
+            value = self.value(variable, leading=True)  # with its unit
         mirror, scan.position = _MIRRORED.get(operator, operator), behind
         first = scan.at(start, lambda: _comparison(variable, mirror, value, start))
         second = scan.operator() if operator in ORDERS else None
@@ -228,14 +228,14 @@ class _Parser:
         high = self.value(variable)
         return _joined(And, self.scan.at(place, lambda: between(variable, low, high, start)))
 
-    def value(self, variable: Variable, listed: bool = False) -> Scalar:
+    def value(self, variable: Variable, listed: bool = False, leading: bool = False) -> Scalar:
         scan, start = self.scan, self.scan.here()
         if not scan.category_at(variable, start) and (
             scan.text.startswith("`", start) or scan.name_at(start)
         ):
             message = f"expected a value to compare {variable.name!r} with, found another variable"
             raise located(message, scan.text, start)
-        value = scan.value(variable, listed)
+        value = scan.value(variable, listed, leading)
         if value is None:
             scan.fail(f"a value of {variable.name!r}")
         return value

@@ -136,9 +136,11 @@ class Scanner:
             return None
         return next(c for c in variable.categories if str(c) == category[0]), category[1]
 
-    def value(self, variable: Variable | None = None, listed: bool = False) -> Scalar | None:
+    def value(
+        self, variable: Variable | None = None, listed: bool = False, leading: bool = False
+    ) -> Scalar | None:
         """A value, of the variable if it is known; None if there is none here. ``listed``: a comma
-        is not part of a number."""
+        is not part of a number; ``leading``: it is, even before an operator."""
         start = self.here()
         if self.text[start : start + 1] in ("'", '"'):
             return self._read(variable, self._quoted(_STRING, self.text[start]), start)
@@ -148,7 +150,7 @@ class Scanner:
         if clock := _CLOCK.match(self.text, start):
             self.position = clock.end()
             return clock[0]
-        if end := self._end_of_value(variable, start, listed):
+        if end := self._end_of_value(variable, start, listed, leading):
             self.position = end
             return self._read(variable, self.text[start:end], start)
         if word := _WORD.match(self.text, start):
@@ -156,10 +158,12 @@ class Scanner:
             return word[0]
         return None
 
-    def _end_of_value(self, variable: Variable | None, start: int, listed: bool) -> int | None:
+    def _end_of_value(
+        self, variable: Variable | None, start: int, listed: bool, leading: bool
+    ) -> int | None:
         """Where a number or date ends; None if there is none."""
         if variable is None or amounts.is_measured(variable):
-            return amounts.amount_end(self.text, start, variable, listed)
+            return amounts.amount_end(self.text, start, variable, listed, leading)
         if variable.dated and (end := amounts.date_end(self.text, start)):
             return end
         figure = amounts.PROGRAM.match(self.text, start)

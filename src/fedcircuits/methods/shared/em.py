@@ -34,7 +34,7 @@ from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import TableError
-from fedcircuits.federation.flow import Flow
+from fedcircuits.federation.flow import Flow, tell
 from fedcircuits.learning.em import EMSchedule, Fitted, in_one_scale, with_pseudo_rows
 from fedcircuits.learning.stopping import Mask, mean_likelihood
 from fedcircuits.learning.summed.clusters import Beginning
@@ -91,6 +91,7 @@ def em_by_sums(
         name = f"{len(history)}"
         own, total = yield from sums.passing(rows, packed, name)
         history.append(mean_likelihood(*total[:3]))
+        yield from tell("shared", len(history) - 1, plan.epochs, history[-1])
         if total[5] >= 0.5:
             scores.append(mean_likelihood(*total[3:HEAD]))
             best = recent if scores[-1] >= max(scores) else best

@@ -11,6 +11,7 @@ const Ask = {
     for (const column of this.columns) controls.append(this.control(column));
     for (const column of this.columns) this.panels.set(column.name, new Panel(column));
     byId("find").addEventListener("input", () => this.find(byId("find").value));
+    byId("order").addEventListener("change", () => this.arrange());
     byId("clear").addEventListener("click", () => this.clear());
     byId("pin").addEventListener("click", () => this.pin());
     byId("event-form").addEventListener("submit", (e) => { e.preventDefault(); this.event(); });
@@ -29,8 +30,15 @@ const Ask = {
   },
 
   control(column) {
-    const box = element("fieldset", { "data-column": column.name }, element("legend", {}, column.name));
+    const forget = element("button", { type: "button", class: "forget", "aria-label": `forget ${column.name}`, title: "not known" }, "×");
+    const box = element("fieldset", { "data-column": column.name }, element("legend", {}, titled(column)), forget);
     box.append(column.labels.length ? this.menu(column) : this.range(column, box));
+    forget.addEventListener("click", () => {
+      for (const field of box.querySelectorAll("select, input")) field.value = field.type === "range" ? field.defaultValue : "";
+      box.dispatchEvent(new Event("cleared"));
+      this.set(column.name, null);
+      box.querySelector("select, input").focus();
+    });
     return box;
   },
 
@@ -100,16 +108,29 @@ const Ask = {
   clear() {
     this.known = {};
     byId("evidence").reset();
-    document.querySelectorAll("#controls fieldset").forEach((box) => { box.classList.remove("known"); box.hidden = false; box.dispatchEvent(new Event("cleared")); });
+    document.querySelectorAll("#controls fieldset").forEach((box) => { box.classList.remove("known"); box.dispatchEvent(new Event("cleared")); });
+    this.find("");
     this.counted();
     this.link();
     this.changed();
   },
 
+  // Columns whose name has the text, here and among the distributions.
   find(text) {
-    document.querySelectorAll("#controls fieldset").forEach((box) => {
-      box.hidden = !box.dataset.column.toLowerCase().includes(text.toLowerCase());
-    });
+    const suits = (name) => name.toLowerCase().includes(text.trim().toLowerCase());
+    document.querySelectorAll("#controls fieldset").forEach((box) => { box.hidden = !suits(box.dataset.column); });
+    for (const [name, panel] of this.panels) panel.figure.hidden = !suits(name);
+    const none = !this.columns.some((c) => suits(c.name));
+    byId("unfound").hidden = !none;
+    byId("unfound").textContent = none ? `No column is called “${text.trim()}”.` : "";
+    resize();
+  },
+
+  // The distributions as in the table, or those first that the evidence changes most.
+  arrange() {
+    const panels = [...this.panels.values()];
+    if (byId("order").value === "changed") panels.sort((a, b) => b.change() - a.change());
+    byId("marginals").append(...panels.map((p) => p.figure));
   },
 
   // One question at a time; while it is asked, the last change waits.
@@ -126,12 +147,12 @@ const Ask = {
   },
 
   async show(found) {
-    found.words = found.words.replaceAll(">=", "≥").replaceAll("<=", "≤");
+    found.words = found.words.replaceAll(">=", "≥").replaceAll("<=", "≤").replaceAll("`", "");
     this.latest = found;
     const given = found.known.length > 0;
     for (const [name, panel] of this.panels) panel.show(given ? found.marginals[name] || null : null, found.known.includes(name), this.known[name]);
-    const chance = found.probability === null || !given ? "" : ` (which ${percent(found.probability)} of rows are)`;
-    byId("words").textContent = given ? `Given ${found.words}${chance}:` : "Without evidence:";
+    const chance = found.probability === null || !given ? "" : ` (true of ${percent(found.probability)} of rows)`;
+    byId("words").textContent = given ? `Given ${found.words}${chance}` : "Without evidence";
     byId("words").dataset.milliseconds = found.milliseconds.toFixed(1);
     this.crossings.clear();
     this.crossed("the distributions", found);
@@ -142,10 +163,21 @@ const Ask = {
       if (inside) this.crossed("the distributions within ranges", inside);
       if (inside) for (const [name, values] of Object.entries(inside.marginals)) this.panels.get(name).show(values, true, this.known[name]);
     }
+    if (byId("order").value) this.arrange();
     if (!this.again && byId("event").value.trim()) await this.event();
-    const averages = this.again ? null : await ask("averages", { known: this.known });
-    if (averages) for (const [name, mean] of Object.entries(averages.averages)) this.panels.get(name).average(mean);
+    await this.averages();
     document.body.dataset.answered = String((this.number += 1));
+  },
+
+  // A few at a time, from the top of the page: another change need not wait for all.
+  async averages() {
+    const shown = [...document.querySelectorAll("#marginals figure")].map((f) => f.dataset.column);
+    const numbers = shown.filter((name) => !this.panels.get(name).column.labels.length);
+    for (let i = 0; i < numbers.length && !this.again; i += FEW) {
+      const found = await ask("averages", { known: this.known, columns: numbers.slice(i, i + FEW) });
+      if (!found) return;
+      for (const [name, mean] of Object.entries(found.averages)) this.panels.get(name).average(mean);
+    }
   },
 
   async event() {
@@ -158,9 +190,8 @@ const Ask = {
     const given = Object.keys(this.known).length > 0;
     const kept = this.pinned && this.pinned.event && this.pinned.event.event === found.event
       ? ` Kept: ${percent(this.pinned.event.after)} given ${this.pinned.words || "nothing"}.` : "";
-    byId("event-answer").textContent = given
-      ? `${found.event}: ${percent(found.after)} with the evidence, ${percent(found.before)} without.${kept}`
-      : `${found.event}: ${percent(found.before)}.${kept}`;
+    const [now, rest] = given ? [found.after, ` with the evidence, ${percent(found.before)} without.`] : [found.before, " without evidence."];
+    byId("event-answer").replaceChildren(element("strong", {}, percent(now)), `${rest}${kept}`);
     byId("event-answer").dataset.value = String(given ? found.after : found.before);
   },
 
@@ -184,13 +215,18 @@ const Ask = {
   // What was sent for each of the answers on the page; answers to the same question replace it.
   crossed(title, found, key = title) {
     this.crossings.set(key, { title, found });
-    byId("crossed").replaceChildren(...[...this.crossings.values()].flatMap(({ title, found }) => {
-      const rows = found.crossed;
-      const parties = [...new Set((rows || []).map((r) => r[1]))].filter((p) => p !== "coordinator");
-      const words = rows === null ? "the whole model is in this file: no party was queried, nothing was sent"
-        : rows.length ? `queried ${parties.join(", ") || "nobody"}` : "nothing was sent";
-      const line = element("p", {}, `For ${title}, in ${Math.max(1, Math.round(found.milliseconds))} ms: ${words}.`);
-      return rows && rows.length ? [line, grid(["from", "to", "messages", "bytes", "what it reveals"], rows)] : [line];
+    const all = [...this.crossings.values()];
+    const time = (found) => `${Math.max(1, Math.round(found.milliseconds))} ms`;
+    if (all.every((c) => c.found.crossed === null)) {
+      byId("crossed").replaceChildren(element("p", {}, "The whole model is in this file: no party was queried, nothing was sent."),
+        grid(["answer", "time"], all.map((c) => [c.title, time(c.found)])));
+      return;
+    }
+    byId("crossed").replaceChildren(...all.flatMap(({ title, found }) => {
+      const parties = [...new Set(found.crossed.map((r) => r[1]))].filter((p) => p !== "coordinator");
+      const words = found.crossed.length ? `queried ${parties.join(", ") || "nobody"}` : "nothing was sent";
+      const line = element("p", {}, `For ${title}, in ${time(found)}: ${words}.`);
+      return found.crossed.length ? [line, grid(["from", "to", "messages", "bytes", "what it reveals"], found.crossed)] : [line];
     }));
   },
 
@@ -231,7 +267,8 @@ const Ask = {
   },
 };
 
-const SHOWN = 6;
+const SHOWN = 6, FEW = 12;
+const titled = (column) => column.name + (column.unit ? ` (${column.unit})` : "");
 
 // The distribution of one column: bars of categories, a curve of numbers.
 class Panel {
@@ -241,7 +278,7 @@ class Panel {
     this.plot = element("div");
     this.sum = element("div", { class: "sum" });
     this.figure = element("figure", { class: "marginal", "data-column": column.name },
-      this.note, element("figcaption", {}, column.name + (column.unit ? ` (${column.unit})` : "")), this.plot, this.sum);
+      this.note, element("figcaption", {}, titled(column)), this.plot, this.sum);
     byId("marginals").append(this.figure);
     this.draw();
   }
@@ -279,9 +316,9 @@ class Panel {
     if (this.said && (this.said.codes || []).length === 1) return `is ${this.column.labels[this.said.codes[0]]}`;
     if (!now) return "";
     const at = now.indexOf(Math.max(...now));
-    if (this.column.labels.length) return `most probable: ${this.label(at)}, ${percent(now[at])}${this.rest(now)}`;
-    const average = this.mean === null ? "" : `${this.number(this.mean)} on average, `;
-    return now[at] > 0 ? `${average}most probable near ${this.number(this.column.points[at])}` : "";
+    if (this.column.labels.length) return this.rest(now);
+    const average = this.mean === null ? "" : `mean ${this.number(this.mean)}, `;
+    return now[at] > 0 ? `${average}peak near ${this.number(this.column.points[at])}` : "";
   }
 
   label(i) { return this.column.labels[this.column.points[i]]; }
@@ -294,10 +331,18 @@ class Panel {
 
   rest(now) {
     const few = this.shown(this.most(now)), hidden = this.column.labels.length - few.length;
-    return hidden > 0 ? `; ${hidden} other values: ${percent(Math.max(0, 1 - few.reduce((sum, i) => sum + now[i], 0)))}` : "";
+    return hidden > 0 ? `${hidden} other values: ${percent(Math.max(0, 1 - few.reduce((sum, i) => sum + now[i], 0)))}` : "";
   }
 
   most(now) { return this.column.before.map((p, i) => Math.max(p, this.kept ? this.kept[i] : 0, now ? now[i] : 0)); }
+
+  // How far the evidence moves the distribution: total variation, from 0 to 1.
+  change() {
+    const now = this.current(), shares = (list) => { const all = list.reduce((a, b) => a + b, 0) || 1; return list.map((p) => p / all); };
+    if (!now || this.said) return -1;
+    const [a, b] = [shares(now), shares(this.column.before)];
+    return a.reduce((sum, p, i) => sum + Math.abs(p - b[i]), 0) / 2;
+  }
 
   sets(now) {
     const sets = [["before", this.column.before]];
@@ -309,7 +354,7 @@ class Panel {
   bars() {
     const now = this.current();
     const sets = this.sets(now);
-    const rows = this.shown(this.most(now)).map((i) => element("tr", {}, element("th", { scope: "row" }, this.label(i)),
+    const rows = this.shown(this.most(now)).map((i) => element("tr", {}, element("th", { scope: "row", title: this.label(i) }, element("span", {}, this.label(i))),
       element("td", {}, ...sets.map(([kind, values]) => element("meter", { class: kind, min: 0, max: 1, value: values[i], "aria-label": `${kind} ${percent(values[i])}` }))),
       element("td", { class: "share" }, percent(sets[sets.length - 1][1][i]))));
     this.plot.replaceChildren(element("table", { class: "bars" }, element("tbody", {}, ...rows)));

@@ -14,13 +14,16 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-function grid(heads, rows, caption) {
-  const table = element("table", { class: "grid" });
-  if (caption) table.append(element("caption", {}, caption));
-  table.append(element("thead", {}, element("tr", {}, ...heads.map((h) => element("th", { scope: "col" }, h)))));
-  table.append(element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((c) => element("td", {}, String(c)))))));
-  return table;
+// A table; columns of numbers are aligned on the right.
+function grid(heads, rows) {
+  const number = heads.map((_, i) => rows.length > 0 && rows.every((row) => NUMBER.test(row[i])));
+  const cell = (tag, text, i, more = {}) => element(tag, { ...more, class: number[i] ? "number" : "" }, String(text));
+  return element("table", { class: "grid" },
+    element("thead", {}, element("tr", {}, ...heads.map((h, i) => cell("th", h, i, { scope: "col" })))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((c, i) => cell("td", c, i))))));
 }
+
+const NUMBER = /^(< )?[−-]?[\d.,]+( (%|ms|s|bytes|kB|MB|GB|TB))?$/;
 
 // Two digits, and as many as a rare event or a nearly sure one needs.
 function percent(share) {
@@ -37,9 +40,10 @@ function cells(text) {
 }
 
 const seconds = (number) => `${number < 0.1 ? "< 0.1" : number < 100 ? number.toFixed(1) : Math.round(number)} s`;
+const duration = (number) => (number < 100 ? `${Math.ceil(number)} s` : number < 6000 ? `${Math.round(number / 60)} minutes` : `${(number / 3600).toFixed(1)} hours`);
 // Dates are days since 1970 here.
 const iso = (days) => new Date(Math.floor(days) * 864e5).toISOString().slice(0, 10);
-const round3 = (number) => String(Number(Number(number).toPrecision(3)));
+const round3 = (number) => String(Number(Number(number).toPrecision(3))).replace("-", "−");
 const short = (number) => Number(Number(number).toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4, useGrouping: false });
 
 function bytesWords(size) {

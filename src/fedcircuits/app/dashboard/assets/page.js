@@ -69,7 +69,7 @@ const Model = {
     const facts = [["column to predict", m.target || "none"]];
     const { messages, bytes, ...learned } = m.learned;
     for (const name of new Set([...Object.keys(FACTS), ...Object.keys(learned)])) {
-      if (name in learned) facts.push([FACTS[name] || name, fact(learned[name])]);
+      if (name in learned) facts.push([FACTS[name] || name, name === "parties" ? sizes(learned[name]) : fact(learned[name])]);
     }
     if (bytes !== undefined) facts.push(["sent in training", `${Number(messages).toLocaleString("en")} messages, ${bytesWords(bytes)}`]);
     facts.push(["nodes of the circuit", m.nodes.toLocaleString("en")]);
@@ -79,7 +79,7 @@ const Model = {
       alt: m.parties.length ? `the circuit: ${m.parties.map((p) => `${p.name} has ${p.circuits} circuits`).join(", ")}` : `the circuit of ${m.nodes} nodes` })));
     if (m.parties.length) parts.push(element("p", { class: "faint" }, "Every party keeps the circuits that it learned. The coordinator combines them. Darker squares describe more rows."),
       grid(["party", "circuits", "columns"], m.parties.map((p) => [p.name, p.circuits, p.columns.join(", ")])));
-    if (m.revealed) parts.push(element("h2", {}, "What was revealed to whom"), scroll(grid(["phase", "to", "from", "what"], m.revealed)));
+    if (m.revealed) parts.push(element("h2", {}, "What was revealed to whom"), prose(grid(["phase", "to", "from", "what"], m.revealed)));
     if (m.crossed) parts.push(element("h2", {}, "What was sent in training"), scroll(grid(["phase", "messages", "bytes"], m.crossed)));
     return parts;
   },
@@ -93,7 +93,16 @@ const Model = {
   },
 };
 
+// A table whose last column is prose: on a phone it stands below the others.
+const prose = (table) => { table.classList.add("prose"); return table; };
 const scroll = (child) => element("div", { class: "scroll" }, child);
+
+// Rows × columns by party; of many parties the first ones, or once if all have the same.
+function sizes(parties) {
+  const all = Object.entries(parties), words = (size) => size.map((n) => n.toLocaleString("en")).join(" × ");
+  if (all.length > 3 && new Set(all.map(([, size]) => words(size))).size === 1) return `${all.length} parties, ${words(all[0][1])} each`;
+  return all.slice(0, 8).map(([name, size]) => `${name} ${words(size)}`).join("; ") + (all.length > 8 ? ` … (${all.length})` : "");
+}
 
 function fact(value) {
   if (Array.isArray(value)) return value.join("; ") || "none";

@@ -1,24 +1,27 @@
 """How a model was learned, as recorded in its file: parties, command, messages.
 
-``train`` writes the record into the file of every model learned from files. For a model at sites
-it is derived from its ledger.
+``save`` of a federated estimator writes the record, and the command ``train`` adds its own words
+and the sizes of the tables. For a model at sites it is derived from its ledger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from fedcircuits.app import crossing
 from fedcircuits.circuits.graph import files
 from fedcircuits.errors import FileError
-from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.federation.federation import Federation
+from fedcircuits.federation.sent import phases, revelations
 from fedcircuits.tables.declared import DeclaredReading
 from fedcircuits.tables.habits import ReadingHabits
 from fedcircuits.version import __version__
+
+if TYPE_CHECKING:
+    from fedcircuits.estimators.federated import FederatedEstimator
 
 Lines = list[list[str]]
 
@@ -49,8 +52,8 @@ class TrainingRecord(msgspec.Struct, frozen=True):
 
 def of_training(
     model: FederatedEstimator[object],
-    federation: Federation | None,
-    command: str,
+    federation: Federation | None = None,
+    command: str = "",
     reading: DeclaredReading | None = None,
 ) -> TrainingRecord:
     """``federation``: parties whose rows can be counted here; ``reading``: how their files were
@@ -66,8 +69,8 @@ def of_training(
         __version__,
         command,
         parties,
-        [list(row) for row in crossing.by_phase(ledger).rows],
-        [list(row) for row in crossing.revealed(ledger).rows],
+        phases(ledger),
+        revelations(ledger),
         dict(placement) if isinstance(placement, Mapping) else {},
         list(model.notes_),
         ""
