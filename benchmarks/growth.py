@@ -4,7 +4,7 @@
 
 Synthetic mixed tables of 10,000 to 1,000,000 rows: reals, counts, categories and booleans that
 depend on a hidden group. Learners as they come, but EM goes over the rows a fixed number of times,
-so that all sizes do the same work a row; "ratio" is CPU time a row against that of the smallest.
+so that all sizes do the same work per row; "ratio" is CPU time per row, relative to the smallest.
 Then a parquet file of 5,000,000 rows with texts and gaps is learned piece by piece in a process of
 its own, whose peak of memory is the kernel's.
 """

@@ -44,12 +44,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(1, min((cores or 1) + 1, room))
 
 
-LONG = ("test_walk.py", "test_readme.py", "test_release.py", "test_docs.py")
+LONG = ("test_walk.py", "test_readme.py", "test_mixing.py", "test_docs.py", "test_release.py",
+        "test_latent.py", "test_fuzz.py")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest start first: at the end no worker is left alone with one."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    """The files that take longest start first, one after the other: at the end no worker is left
+    alone with one."""
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
 
 
 def pytest_collection_finish() -> None:

@@ -270,7 +270,7 @@ class _Search:
         return max(epochs, 1), epoch * max(epochs, FEWEST)
 
     def _trial_cost(self, candidate: Candidate) -> float:
-        """Seconds a row and epoch, by a fit to a few rows. Where that looks too dear it is tried
+        """Seconds per row and epoch, by a fit to a few rows. Where that looks too dear it is tried
         again: what is compiled at its first use, once for all tables, is no cost of the learner."""
         if len(self.train) <= 2 * len(self.trial) and not candidate.epochs:
             return 0.0

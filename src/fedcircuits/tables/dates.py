@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from typing import Literal
 
 import numpy as np
@@ -270,11 +270,6 @@ def day_of(text: str, order: Order | None = None) -> float | None:
     number above 12 does not show it."""
     days = dates([text], hint=order)
     return None if days is None else float(days.days[0])
-
-
-def days_of(moments: Sequence[datetime]) -> Floats:
-    """Days (rows,) since 1970-01-01 of Python datetimes."""
-    return np.array([(m - datetime(1970, 1, 1)).total_seconds() / 86_400 for m in moments])
 
 
 # ---------------------------------------------------------------------- times of day

@@ -306,18 +306,13 @@ def reading(name: str) -> Iterator[None]:
 
 def _checked(pairs: list[tuple[str, pd.Series]]) -> Columns:
     names = [name for name, _ in pairs]
-    refuse_repeated(names)
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise TableError(f"column names must differ, got more than once: {listed(twice)}")
     if not pairs:
         raise TableError("expected a table with columns, got none")
     if len(pairs[0][1]) == 0:
         raise TableError(f"expected a table with rows, got none (columns {listed(names)})")
     return dict(pairs)
-
-
-def refuse_repeated(names: Sequence[str], where: str = "") -> None:
-    if twice := [name for name, times in Counter(names).items() if times > 1]:
-        listed = ", ".join(map(shown, twice[:8]))
-        raise TableError(f"{where}column names must differ, got more than once: {listed}")
 
 
 def _type(data: object) -> str:

@@ -55,7 +55,7 @@ def test_never_below_the_parties_alone(parties: int, shared: float, common: floa
     assert np.mean(ours) > np.mean(alone) - BELOW
 
 
-@pytest.mark.parametrize(("parties", "common"), [(2, 0.0), (2, 0.3), (4, 0.3), (4, 1.5)])
+@pytest.mark.parametrize(("parties", "common"), [(2, 0.0), (2, 0.3), (4, 1.5)])
 def test_few_parties_are_never_below_either(parties: int, common: float) -> None:
     train, test = table(500, 1, common), table(400, 2, common)
     federation = fc.split(train, parties, by="columns", seed=0)
@@ -79,7 +79,7 @@ def test_weak_dependence_of_two_parties_is_kept() -> None:
 
 def test_where_joining_gains_nothing_it_is_said() -> None:
     rng = np.random.default_rng(0)
-    federation = fc.split(fc.Table.of(rng.normal(size=(1500, 4))), 2, by="columns")
+    federation = fc.split(fc.Table.of(rng.normal(size=(600, 4))), 2, by="columns")
     [note] = fc.FedPC(random_state=0).fit(federation).notes_
     assert "party 1 and party 2" in note and "learns alone" in note
 

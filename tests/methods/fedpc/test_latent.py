@@ -72,7 +72,7 @@ def test_it_is_about_the_same_for_any_number_of_parties() -> None:
 
 
 def test_messages_are_linear_in_the_parties() -> None:
-    train = mixed(60, 12)
+    train = mixed(36, 12)  # too few to choose models by: messages are the same
     counts = {p: len(learned(train, p).ledger_) for p in (4, 8, 12)}
     assert counts[8] - counts[4] == counts[12] - counts[8] == 4 * 8
 
@@ -86,7 +86,7 @@ def test_rows_that_some_parties_lack_count(parties: int, overlap: float) -> None
 
 
 def test_only_the_coordinator_reads_cells() -> None:
-    ledger = learned(mixed(60, 8), 4).ledger_
+    ledger = learned(mixed(36, 8), 4).ledger_
     assert {e.receiver for e in ledger if e.tag == "count/cells"} == {COORDINATOR}
     told = {e.tag for e in ledger if e.sender == COORDINATOR}
     assert told == {"agree/plan", "rows/plan", "graph/leaves"}

@@ -13,7 +13,7 @@ from scipy import stats
 from fedcircuits.errors import FederationError, ProtocolError
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
 from fedcircuits.privacy.sharing.randomness import Stream
-from fedcircuits.privacy.sharing.shares import deal, evaluated, reconstruct, threshold, weights
+from fedcircuits.privacy.sharing.shares import deal, reconstruct, threshold, weights
 from tests.privacy.parties import key, names, numbers
 
 
@@ -37,7 +37,8 @@ def test_shares_below_the_threshold_are_uniform(
     any ``degree`` members comes from exactly one polynomial, whatever the secret."""
     ring = Ring(bits)
     for secret in secrets:
-        shares = evaluated(ring, all_polynomials(ring, secret, degree), parties)[..., 0]
+        first, *others = all_polynomials(ring, secret, degree)
+        shares = ring.values(first, np.stack(others), parties)[..., 0]
         for members in combinations(range(parties), degree):
             seen = np.zeros(shares.shape[1], np.int64)
             for member in members:

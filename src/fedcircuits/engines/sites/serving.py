@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 from collections.abc import Callable, Collection
@@ -29,7 +28,6 @@ from fedcircuits.tables.rare import pool_rare
 from fedcircuits.tables.sources import mapped, read_rows
 from fedcircuits.tables.table import Table
 
-LOG = logging.getLogger(__name__)
 CONNECTED: dict[Path, Remote] = {}  # connections of this process, by the coordinator's kit
 RUNNING = "running"  # a file of the store with the process that serves
 PATIENCE = {"sites": 30.0, "nvflare": 120.0}  # seconds: NVFlare restarts a broken job by then

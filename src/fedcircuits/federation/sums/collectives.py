@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
@@ -36,7 +35,6 @@ from fedcircuits.federation.sums.counting import Counting, PlainCounts
 from fedcircuits.federation.sums.topology import SpanningTree, Topology
 
 Traffic: TypeAlias = Literal["float64", "float32"]
-Floats: TypeAlias = npt.NDArray[np.floating]
 Then: TypeAlias = Callable[[Array], Array]
 Check: TypeAlias = Callable[[Array], str]  # what is wrong with an array, "" if nothing
 FINITE = float(np.finfo(np.float64).max)

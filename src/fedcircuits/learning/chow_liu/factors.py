@@ -93,8 +93,9 @@ def _maximised(
     ordered = np.flatnonzero(rows.ordered)
     correlations = _correlations(rows, share, [[own[c] for c in ordered] for own in shares])
     tables: list[list[Array]] = [[] for _ in rows.sizes]
+    by_component = _loadings(np.stack(correlations), points.shape[1])
     for k, own in enumerate(shares):
-        loadings = iter(_loadings(correlations[k], points.shape[1]))
+        loadings = iter(by_component[k])
         for c, ranked in enumerate(rows.ordered):
             if ranked:
                 column = next(loadings)
@@ -163,22 +164,24 @@ def _grid(factors: int) -> tuple[Array, Array, float]:
 
 
 def _loadings(correlation: Array, number: int) -> Array:
-    """Λ (columns, factors) by EM, from the principal axes."""
+    """Λ (components, columns, factors) by EM, from the principal axes of correlations
+    (components, columns, columns)."""
     values, vectors = np.linalg.eigh(correlation)
-    values = np.maximum(values, 1e-6)
-    correlation = (vectors * values) @ vectors.T  # pairs of different rows need not fit together
-    scale = np.sqrt(np.diag(correlation))
-    correlation = correlation / np.outer(scale, scale)
-    loadings = vectors[:, -number:] * np.sqrt(np.maximum(values[-number:] - 1, 0.1))
+    values = np.maximum(values, 1e-6)[:, None]
+    # pairs of different rows need not fit together
+    correlation = (vectors * values) @ vectors.swapaxes(1, 2)
+    scale = np.sqrt(np.diagonal(correlation, axis1=1, axis2=2))
+    correlation = correlation / (scale[:, :, None] * scale[:, None])
+    loadings = vectors[..., -number:] * np.sqrt(np.maximum(values[..., -number:] - 1, 0.1))
     for _ in range(LOADING_ROUNDS):
-        noise = np.maximum(1 - np.square(loadings).sum(axis=1), LEAST_NOISE)
-        precise = loadings / noise[:, None]
-        inner = np.linalg.inv(np.eye(number) + loadings.T @ precise)
-        project = inner @ precise.T  # (factors, columns): E[z | x] = project · x
-        cross = correlation @ project.T
+        noise = np.maximum(1 - np.square(loadings).sum(axis=2), LEAST_NOISE)
+        precise = loadings / noise[..., None]
+        inner = np.linalg.inv(np.eye(number) + loadings.swapaxes(1, 2) @ precise)
+        project = inner @ precise.swapaxes(1, 2)  # (…, factors, columns): E[z | x] = project · x
+        cross = correlation @ project.swapaxes(1, 2)
         loadings = cross @ np.linalg.inv(inner + project @ cross)
-    most = np.sqrt((1 - LEAST_NOISE) / np.maximum(np.square(loadings).sum(axis=1), 1e-12))
-    return np.asarray(loadings * np.minimum(most, 1.0)[:, None])
+    most = np.sqrt((1 - LEAST_NOISE) / np.maximum(np.square(loadings).sum(axis=2), 1e-12))
+    return np.asarray(loadings * np.minimum(most, 1.0)[..., None])
 
 
 def _cut(share: Array, mean: Array, variance: float) -> Array:

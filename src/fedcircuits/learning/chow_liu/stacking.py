@@ -63,7 +63,7 @@ class LearnedForest:
 
     @property
     def gain(self) -> float:
-        """Over independence, in nats a row without gaps."""
+        """Over independence, in nats per row without gaps."""
         gained, seen, rows = self.judged
         return float(rows @ gained / max(float(rows @ seen), 1.0))
 

@@ -83,7 +83,7 @@ def smoothed_shares(counts: Array, share: Array, ordered: bool, drawn: float) ->
     """Shares of states; those of ordered ones lean on their neighbours if they are few."""
     if ordered and drawn:
         for _ in range(2):
-            padded = np.pad(counts, 1, mode="edge")
+            padded = np.concatenate([counts[:1], counts, counts[-1:]])
             counts = 0.25 * padded[:-2] + 0.5 * counts + 0.25 * padded[2:]
     smoothed = counts + (drawn or RESIDUE) * share
     return np.asarray(smoothed / smoothed.sum())

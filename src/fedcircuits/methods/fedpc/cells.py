@@ -61,7 +61,7 @@ MOST_CELLS = 24
 KERNEL = 0.5  # deviations, at a row: a kernel is as wide as this many of them over rows^(1/5)
 TAIL = 0.05  # of a leaf of numbers: a Student t of twice its width
 DEGREES = 4.0
-STEPPED = 0.5  # nats a row by which a histogram must beat smooth families
+STEPPED = 0.5  # nats per row by which a histogram must beat smooth families
 MOST_NATS = 1e3  # that a message may speak of
 ALL_COLUMNS = (
     "for each sealed row token, the bin of every column that the row falls in; how much its "

@@ -58,11 +58,6 @@ def pieces(count: int, ring: Ring) -> list[slice]:
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def evaluated(ring: Ring, coefficients: Elements, parties: int) -> Elements:
-    """Values at 1 to ``parties`` of polynomials with coefficients (degree + 1, ..., limbs)."""
-    return ring.values(coefficients[0], coefficients[1:], parties)
-
-
 def reconstruct(ring: Ring, shares: Elements, degree: int, names: Sequence[str]) -> Elements:
     """The secrets of (parties, ..., limbs), shares of the first ``len(shares)`` members.
 
