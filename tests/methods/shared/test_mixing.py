@@ -287,7 +287,10 @@ def test_who_stands_out() -> None:
     assert named(SURE, -20.0, 15.0, 40.0) and not named(SURE, 0.0, 0.0, 1.0)
 
 
-def test_a_class_stays_dependent_among_columns_that_say_nothing() -> None:
+@pytest.mark.parametrize(("parties", "target"), [(10, "ill"), (10, None), (2, None)])
+def test_a_class_stays_dependent_among_columns_that_say_nothing(
+    parties: int, target: str | None
+) -> None:
     """Independent columns describe these well, but would take the class from its evidence."""
     rng, rows = np.random.default_rng(0), 800
     ill = rng.random(rows) < 0.4
@@ -297,7 +300,7 @@ def test_a_class_stays_dependent_among_columns_that_say_nothing() -> None:
          "share": rng.integers(1, 99, rows), "smoker": rng.random(rows) < 0.3 + 0.3 * ill,
          "ill": ill}
     )  # fmt: skip
-    model = fc.FedPC(target="ill", random_state=0).fit(fc.split(table, 10, seed=0))
+    model = fc.FedPC(target=target, random_state=0).fit(fc.split(table, parties, seed=0))
     data = ill[crp > 10].mean()
     assert data > 0.9
     assert abs(model.probability("ill", given="crp > 10") - data) < 0.1
