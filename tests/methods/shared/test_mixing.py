@@ -262,13 +262,13 @@ def test_sums_of_two_runs_are_over_different_rows() -> None:
 def fit(**facts: float) -> Any:
     """What a party tells of how its rows fit: as usual, but for what is given."""
     usual = {"mean": -10, "variance": 4, "rows": 40, "still": 0, "said": 1, "right": 1,
-             "spread": 0.1, "common": -1.1, "varied": 0.1}  # fmt: skip
+             "spread": 0.1, "common": -1.1, "varied": 0.1, "gained": 0, "gains": 2}  # fmt: skip
     return np.array([*(usual | facts).values()], np.float64)
 
 
 def test_parties_of_few_rows_tell_nothing_of_how_they_fit() -> None:
     usual = {f"p{i}": fit(mean=-10 + 0.1 * i) for i in range(8)}
-    assert standing_out(usual | {"few": np.zeros(9)}) == {}
+    assert standing_out(usual | {"few": np.zeros(11)}) == {}
 
 
 def test_who_stands_out() -> None:
@@ -279,6 +279,8 @@ def test_who_stands_out() -> None:
     assert standing_out(usual | {"labels": fit(said=-0.8)}) == {"labels": SURE}
     assert standing_out(usual | {"some wrong": fit(said=0.5)}) == {}
     assert standing_out(usual | {"few rows": fit(said=-0.2, rows=6)}) == {}
+    assert standing_out(usual | {"unlike": fit(said=-0.8, gained=1.5)}) == {}
+    assert standing_out(usual | {"one class": fit(said=-0.8, gains=0)}) == {}
     assert standing_out(usual | {"other classes": fit(said=2, right=2, common=-3)}) == {}
     weak = {f"p{i}": fit(said=0.05, right=0.05, common=-0.2) for i in range(8)}
     assert standing_out(weak | {"labels": fit(said=-0.03, right=0.1, common=-1.4)})
