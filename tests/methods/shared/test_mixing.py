@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
 from sklearn.metrics import f1_score
 
 import fedcircuits as fc
@@ -210,6 +211,28 @@ def test_random_labels_are_found_where_one_class_is_rare(wrong: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         model.fit(fc.Federation(tables))
+    odd = [note.partition(" differs")[0] for note in model.notes_ if "differs from" in note]
+    assert odd == (["party 4"] if wrong else [])
+
+
+@pytest.mark.parametrize(("seed", "wrong"), [(1, False), (2, False), (2, True)])
+def test_parties_that_are_unlike_each_other_are_not_wrong(seed: int, wrong: bool) -> None:
+    """Rows of other clusters have labels that say little by what the others have learned, but
+    more than random ones, which are found there too."""
+    wine = load_wine(as_frame=True)
+    frame = wine.data.assign(kind=[f"c{i}" for i in wine.target]).sample(frac=1, random_state=seed)
+    table = fc.Table.of(frame).rows(slice(0, 124))
+    parties = fc.split(table, 10, skew="cluster", target="kind", seed=seed)
+    tables = {p.name: p.table for p in parties}
+    if wrong:
+        values = tables["party 4"].values.copy()
+        values[:, -1] = np.random.default_rng(seed).integers(3, size=len(values))
+        tables["party 4"] = fc.Table(table.schema, values)
+    method = fc.MixtureOfNormals(2, target="kind")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = fc.FedPC(method=method, target="kind", random_state=seed)
+        model.fit(parties.with_tables(tables))
     odd = [note.partition(" differs")[0] for note in model.notes_ if "differs from" in note]
     assert odd == (["party 4"] if wrong else [])
 
