@@ -2,7 +2,8 @@
 
     python -m benchmarks.federated.many_page kept.jsonl …
 
-Figures are means over the seeds that are there, whose number stands in each line.
+Figures are means over the seeds that are there, whose number stands in each line. Kinds of splits
+that the files do not have keep the table that the page has of them.
 """
 
 import json
@@ -35,6 +36,8 @@ MEANING = (
     "Settings were chosen in view of test rows of another seed of such tables: these are "
     "development figures."
 )
+NOBODY_OR_ONE = "One wrong party among ten"
+PAGE = RESULTS / "federated_many.md"
 WRONG = (
     "Ten parties, one of which has wrong rows, and runs without a wrong party. Right: the fraction "
     "of seeds in which exactly that party is named, or nobody."
@@ -52,10 +55,27 @@ def page(paths: Sequence[str]) -> dict[str, Any]:
     for kind, title in TITLES.items():
         if some := [row for row in every if row["kind"] == kind]:
             blocks += [{"heading": title}, _table(some, ("data", "parties", "split"), FIGURES)]
+        else:
+            blocks += _as_it_was(title)
     if some := [row for row in every if row["kind"] == "wrong"]:
-        blocks += [{"heading": "One wrong party among ten"}, {"text": WRONG}]
+        blocks += [{"heading": NOBODY_OR_ONE}, {"text": WRONG}]
         blocks += [_table(some, ("data", "rows of party 4"), ("right",))]
+    else:
+        blocks += _as_it_was(NOBODY_OR_ONE)
     return {"title": "Many parties", "blocks": blocks}
+
+
+def _as_it_was(title: str) -> list[dict[str, Any]]:
+    """The part of the page under this heading, if there is one."""
+    path = PAGE.with_suffix(".json")
+    if not path.is_file():
+        return []
+    blocks: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["blocks"]
+    heads = [i for i, block in enumerate(blocks) if "heading" in block]
+    for first, end in zip(heads, [*heads[1:], len(blocks)], strict=True):
+        if blocks[first]["heading"] == title:
+            return blocks[first:end]
+    return []
 
 
 def _table(
@@ -72,4 +92,4 @@ def _table(
 
 
 if __name__ == "__main__":
-    write(RESULTS / "federated_many.md", page(sys.argv[1:]))
+    write(PAGE, page(sys.argv[1:]))

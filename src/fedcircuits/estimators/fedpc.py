@@ -44,7 +44,7 @@ from fedcircuits.methods.fedpc.leaves import LeafLearner
 from fedcircuits.methods.fedpc.planning import HUB, Dependence, FedPCPlan, Rule, Shared
 from fedcircuits.methods.fedpc.training import TrainedCircuit
 from fedcircuits.methods.meeting.tokens import RowRule
-from fedcircuits.methods.shared.mixing import FEW_ROWS
+from fedcircuits.methods.shared.alone import FEW_ROWS
 from fedcircuits.privacy.differential import no_privacy
 from fedcircuits.privacy.hidden_sums import Masked
 from fedcircuits.privacy.sharing.shares import threshold
@@ -79,9 +79,10 @@ class FedPC(FederatedCircuit[Result]):
         circuit by sums, mixed with these by weights fitted on held-out rows. "auto": a mixture of a
         few such circuits if there are three or more parties, the median party has fewer than 2,000
         rows, and ``summation`` hides what a single party adds, as it does by default, unless
-        ``learner`` or ``refine`` is given. With ``learner=HiddenChowLiuTree(…)`` that tree is
-        learned by sums, in at least 20 rounds, if parties have fewer than 10,000 rows. ``notes_``
-        says what was chosen and why.
+        ``learner`` or ``refine`` is given. If nothing can be hidden, as between two parties, each
+        party with fewer than 2,000 rows learns and mixes such circuits by itself. With
+        ``learner=HiddenChowLiuTree(…)`` that tree is learned by sums, in at least 20 rounds, if
+        parties have fewer than 10,000 rows. ``notes_`` says what was chosen by sums and why.
     clusters : int, "auto" or fitted mixture, default="auto"
         How many clusters each party forms of its rows, where parties hold different columns. Or a
         mixture that was learned from the same federation (``VerticalGaussianMixture``,
@@ -235,6 +236,7 @@ class FedPC(FederatedCircuit[Result]):
             max(party.least_count for party in federation),
         )  # fmt: skip
         secret, sharers = state.secrets_of(federation.names, self.rows), self._sharers(federation)
+        mixed = self._mixed(federation)
         leads = replace(plan.for_party(), draws=b"")  # it has no rows to draw
         programs: dict[str, Program[Result]] = {
             COORDINATOR: Program(training.coordinator, {"plan": leads, "sharers": sharers})
@@ -242,7 +244,7 @@ class FedPC(FederatedCircuit[Result]):
         for party in federation:
             arguments = {"party": party, "plan": plan.for_party(), "secret": secret[party.name]}
             arguments |= {"learner": self._learner(party.name), "given": labels.get(party.name)}
-            arguments["sharers"] = sharers
+            arguments |= {"sharers": sharers, "mixed": mixed}
             programs[party.name] = Program(training.client, arguments)
         return programs
 
@@ -276,8 +278,17 @@ class FedPC(FederatedCircuit[Result]):
         if isinstance(self.learner, HiddenChowLiuTree):
             rounds = max(self.learner.epochs, FEWEST_ROUNDS)  # one over all rows is one update
             return (self.learner.to_send().set_params(epochs=rounds, target=self.target),)
-        if self.learner is not None:
+        return () if self.learner is not None else self._candidates(federation)
+
+    def _mixed(self, federation: Federation) -> tuple[SharedByEM, ...]:
+        """Circuits that parties of few rows learn alone and mix, where nothing is added up."""
+        usual = self.method == "auto" and self.learner is None and not self.refine
+        if federation.kind != "horizontal" or not usual or self._sharers(federation):
             return ()
+        return self._candidates(federation)
+
+    def _candidates(self, federation: Federation) -> tuple[SharedByEM, ...]:
+        """Circuits that suit few rows."""
         classes = None if self.target is None else federation.schema[self.target].size
         rows = sum(len(party.table) for party in federation)
         several = min(4, max(2, rows // (30 * (classes or 1))))
@@ -285,10 +296,8 @@ class FedPC(FederatedCircuit[Result]):
         learners: list[SharedByEM] = [
             MixtureOfNormals(1, target=self.target),
             MixtureOfNormals(1, target=self.target, pooled=alike),
-            MixtureOfNormals(several, target=self.target),
+            MixtureOfNormals(several, target=self.target, apart=True),
         ]
-        if not classes:  # independent columns, which would make a class independent of evidence
-            learners.append(HiddenChowLiuTree(1, epochs=3, target=self.target).to_send())
         if sum(v.kind != "real" for v in federation.schema) > 2:
             units = min(32, max(16, 2 * (classes or 1)))
             learners.append(HiddenChowLiuTree(units, epochs=20, target=self.target).to_send())

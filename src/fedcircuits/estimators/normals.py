@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
-from fedcircuits.arguments import COLUMN, SEED, Declared, Real, Whole
+from fedcircuits.arguments import COLUMN, FLAG, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.structures import by_kind
@@ -19,6 +20,7 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.batches import Source
 from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.starts import softened, start_from
+from fedcircuits.learning.summed.apart import beside, columns_apart, of_columns
 from fedcircuits.learning.summed.bins import RULES, binned_columns, histogram_start, with_outside
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.methods.shared.training import HUB, in_one_place
@@ -51,6 +53,9 @@ class MixtureOfNormals(SharedByEM):
     smoothing : float, default=2.0
         The number of pseudo-rows with the column's overall distribution that are added to every
         component, for columns outside the normals.
+    apart : bool, default=False
+        Whether columns that depend on no other column stay outside of the components, each with a
+        distribution of its own.
     max_iter : int, default=30
         The maximum number of EM iterations.
     tol : float, default=1e-3
@@ -77,7 +82,7 @@ class MixtureOfNormals(SharedByEM):
 
     allowed: ClassVar[Declared] = {
         "components": Whole(1), "target": COLUMN, "pooled": Real(above=0),
-        "smoothing": Real(least=0), "max_iter": Whole(1), "tol": Real(least=0),
+        "smoothing": Real(least=0), "apart": FLAG, "max_iter": Whole(1), "tol": Real(least=0),
         "summation": SUMMATION, "privacy": NO_PRIVACY, "random_state": SEED,
     }  # fmt: skip
 
@@ -88,6 +93,7 @@ class MixtureOfNormals(SharedByEM):
         target: str | None = None,
         pooled: float = 10.0,
         smoothing: float = 2.0,
+        apart: bool = False,
         max_iter: int = 30,
         tol: float = 1e-3,
         summation: Summation = HUB,
@@ -98,6 +104,7 @@ class MixtureOfNormals(SharedByEM):
         self.target = target
         self.pooled = pooled
         self.smoothing = smoothing
+        self.apart = apart
         self.max_iter = max_iter
         self.tol = tol
         self.summation = summation
@@ -123,6 +130,20 @@ class MixtureOfNormals(SharedByEM):
 
     def beginning(self, rows: ClusteredRows, schema: Schema, rng: np.random.Generator) -> Beginning:
         """Initial components from clusters of summed statistics."""
+        alone = columns_apart(rows, self._classes(schema)) if self.apart else []
+        rest = [i for i in range(len(schema)) if i not in alone]
+        if not alone:
+            return self._components(rows, schema, rng)
+        inner = None
+        if rest:
+            part = of_columns(rows, rest)
+            inner = self._components(part, part.sketch.schema, rng)
+        whole = beside(inner, rows, alone)
+        return replace(whole, rules={**RULES, NORMAL: self._rule(rows, schema, {})})
+
+    def _components(
+        self, rows: ClusteredRows, schema: Schema, rng: np.random.Generator
+    ) -> Beginning:
         classes = self._classes(schema)
         units = self.components * (1 if classes is None else schema.variables[classes].size)
         binned = binned_columns(rows.sketch)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
 from sklearn.metrics import f1_score
 
 import fedcircuits as fc
@@ -213,6 +214,28 @@ def test_random_labels_are_found_where_one_class_is_rare(wrong: bool) -> None:
     assert odd == (["party 4"] if wrong else [])
 
 
+@pytest.mark.parametrize(("seed", "wrong"), [(1, False), (2, False), (2, True)])
+def test_parties_that_are_unlike_each_other_are_not_wrong(seed: int, wrong: bool) -> None:
+    """Rows of other clusters have labels that say little by what the others have learned, but
+    more than random ones, which are found there too."""
+    wine = load_wine(as_frame=True)
+    frame = wine.data.assign(kind=[f"c{i}" for i in wine.target]).sample(frac=1, random_state=seed)
+    table = fc.Table.of(frame).rows(slice(0, 124))
+    parties = fc.split(table, 10, skew="cluster", target="kind", seed=seed)
+    tables = {p.name: p.table for p in parties}
+    if wrong:
+        values = tables["party 4"].values.copy()
+        values[:, -1] = np.random.default_rng(seed).integers(3, size=len(values))
+        tables["party 4"] = fc.Table(table.schema, values)
+    method = fc.MixtureOfNormals(2, target="kind")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = fc.FedPC(method=method, target="kind", random_state=seed)
+        model.fit(parties.with_tables(tables))
+    odd = [note.partition(" differs")[0] for note in model.notes_ if "differs from" in note]
+    assert odd == (["party 4"] if wrong else [])
+
+
 def test_sums_without_a_suspect_do_not_tell_what_it_adds() -> None:
     """All parties know both sums. Over the same rows they would differ by the suspect's own."""
     parties = fc.split(spoken(400, seed=2), 10)
@@ -261,13 +284,13 @@ def test_sums_of_two_runs_are_over_different_rows() -> None:
 def fit(**facts: float) -> Any:
     """What a party tells of how its rows fit: as usual, but for what is given."""
     usual = {"mean": -10, "variance": 4, "rows": 40, "still": 0, "said": 1, "right": 1,
-             "spread": 0.1, "common": -1.1, "varied": 0.1}  # fmt: skip
+             "spread": 0.1, "common": -1.1, "varied": 0.1, "gained": 0, "gains": 2}  # fmt: skip
     return np.array([*(usual | facts).values()], np.float64)
 
 
 def test_parties_of_few_rows_tell_nothing_of_how_they_fit() -> None:
     usual = {f"p{i}": fit(mean=-10 + 0.1 * i) for i in range(8)}
-    assert standing_out(usual | {"few": np.zeros(9)}) == {}
+    assert standing_out(usual | {"few": np.zeros(11)}) == {}
 
 
 def test_who_stands_out() -> None:
@@ -278,6 +301,8 @@ def test_who_stands_out() -> None:
     assert standing_out(usual | {"labels": fit(said=-0.8)}) == {"labels": SURE}
     assert standing_out(usual | {"some wrong": fit(said=0.5)}) == {}
     assert standing_out(usual | {"few rows": fit(said=-0.2, rows=6)}) == {}
+    assert standing_out(usual | {"unlike": fit(said=-0.8, gained=1.5)}) == {}
+    assert standing_out(usual | {"one class": fit(said=-0.8, gains=0)}) == {}
     assert standing_out(usual | {"other classes": fit(said=2, right=2, common=-3)}) == {}
     weak = {f"p{i}": fit(said=0.05, right=0.05, common=-0.2) for i in range(8)}
     assert standing_out(weak | {"labels": fit(said=-0.03, right=0.1, common=-1.4)})
@@ -286,7 +311,10 @@ def test_who_stands_out() -> None:
     assert named(SURE, -20.0, 15.0, 40.0) and not named(SURE, 0.0, 0.0, 1.0)
 
 
-def test_a_class_stays_dependent_among_columns_that_say_nothing() -> None:
+@pytest.mark.parametrize(("parties", "target"), [(10, "ill"), (10, None), (2, None)])
+def test_a_class_stays_dependent_among_columns_that_say_nothing(
+    parties: int, target: str | None
+) -> None:
     """Independent columns describe these well, but would take the class from its evidence."""
     rng, rows = np.random.default_rng(0), 800
     ill = rng.random(rows) < 0.4
@@ -296,7 +324,7 @@ def test_a_class_stays_dependent_among_columns_that_say_nothing() -> None:
          "share": rng.integers(1, 99, rows), "smoker": rng.random(rows) < 0.3 + 0.3 * ill,
          "ill": ill}
     )  # fmt: skip
-    model = fc.FedPC(target="ill", random_state=0).fit(fc.split(table, 10, seed=0))
+    model = fc.FedPC(target=target, random_state=0).fit(fc.split(table, parties, seed=0))
     data = ill[crp > 10].mean()
     assert data > 0.9
     assert abs(model.probability("ill", given="crp > 10") - data) < 0.1

@@ -51,6 +51,7 @@ class ClusteredRows:
     sketch: Sketch
     rows: int  # that were summed
     rare: tuple[RareValues, ...] = ()  # values that were replaced in all rows
+    evidence: Array | None = None  # (columns, columns) p-values that they are independent
 
 
 @dataclass(frozen=True, slots=True, eq=False)

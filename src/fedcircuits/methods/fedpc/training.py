@@ -79,11 +79,7 @@ from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.least_counts import rare_mixed
 from fedcircuits.methods.fedpc import latent
 from fedcircuits.methods.fedpc.assembly import ClusterSizes, children_of, combination_counts, joined
-from fedcircuits.methods.fedpc.cells import (
-    cells_of,
-    learn_cells,
-    send_cells,
-)
+from fedcircuits.methods.fedpc.cells import cells_of, learn_cells, send_cells
 from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
 from fedcircuits.methods.fedpc.leaves import (
     LeafLearner,
@@ -114,6 +110,7 @@ from fedcircuits.methods.refinement import training as refinement
 from fedcircuits.methods.refinement.roles import LARGEST
 from fedcircuits.methods.refinement.training import Refined, Way
 from fedcircuits.methods.shared import mixing
+from fedcircuits.methods.shared.alone import FEW_ROWS, MixedAlone
 from fedcircuits.methods.shared.training import SharedLearner, check_least
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
@@ -150,9 +147,11 @@ def client(
     secret: bytes,
     given: Labels | None = None,
     sharers: Sequence[SharedLearner] = (),
+    mixed: Sequence[SharedLearner] = (),
 ) -> Flow[View]:
     """``given``: clusters of its rows, found with the other parties before (methods/vertical);
-    ``sharers``: circuits by sums in question, where parties have few rows (methods/shared)."""
+    ``sharers``: circuits by sums in question, where parties have few rows (methods/shared);
+    ``mixed``: circuits to learn alone and mix, if it has few rows and nothing is added up."""
     if sharers:
         check_least(party, plan.shares)
     run = (METHOD, FedPCAssignment, plan.target if plan.share_target else None, plan.members)
@@ -171,6 +170,8 @@ def client(
     tag = ClientWork.tag if order is not None else FedPCAssignment.tag
     work.check(table.names, tag, plan.share_clusters)
     plan.check_cells(work.cells)
+    if mixed and len(table) < FEW_ROWS:
+        learner, classes = MixedAlone.of(learner, mixed, plan.target), None
     stamp, seed = _stamp(table, plan, learner, classes), (plan.seed, _number(party.name))
     about = plan.clusters, classes, plan.target, seed, stamp, party.least_count
     clustering = RowClustering(table, *about)

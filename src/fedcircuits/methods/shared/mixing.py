@@ -1,8 +1,9 @@
 """FedPC of parties with few rows each: circuits by sums, mixed with what each party learned alone.
 
 Circuits of thirty rows each are worth little, however many are mixed. If parties hold different
-rows of the same columns, and few each, they therefore also learn circuits by sums (training.py),
-one of which treats all columns as independent, and weight them by held-out rows:
+rows of the same columns, and few each, they therefore also learn circuits by sums (training.py) and
+weight them by held-out rows. In some of these circuits, columns that depend on no other have leaves
+of their own (learning/summed/apart.py), so that none is worse than independence:
 
     shared/ask        coordinator → client: whether they do
     shared/…          sums, for each candidate circuit
@@ -31,8 +32,7 @@ from scipy.special import logsumexp
 
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
-from fedcircuits.circuits.questions.distribution import Distribution
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, broadcast, compute, receive, send
 from fedcircuits.federation.messages import Count, FiniteVector, Message, require
@@ -42,6 +42,7 @@ from fedcircuits.learning.least_counts import RareValues, without_rare
 from fedcircuits.learning.stopping import FEW, Mask
 from fedcircuits.methods.refinement.roles import are_likelihoods, statistics_problem
 from fedcircuits.methods.shared import suspects
+from fedcircuits.methods.shared.alone import FLOOR, Learned, log_values, mixture
 from fedcircuits.methods.shared.em import SCALE, em_by_sums
 from fedcircuits.methods.shared.summing import SummedColumns, SummedRows, summed_columns
 from fedcircuits.methods.shared.suspects import Judge
@@ -55,17 +56,14 @@ from fedcircuits.methods.shared.training import (
 from fedcircuits.tables.table import Table
 
 NAME = "shared"  # of the leaf
-FEW_ROWS = 2_000  # of a party: with more it learns well enough alone
 HELD = 0.2  # of the rows, at least, that are held out from few
 ALONE = 20  # rows from which a party learns a circuit that is worth judging
 PREFERRED = 5.0  # rows that speak for the best circuit beforehand, of 0.1 · (circuits + this)
 BEHIND = 0.1
 ROUNDS = 10  # of EM over weights
 LEAST_WEIGHT = 0.02  # of a circuit that is kept
-FLOOR = -1e4  # nats of a row that a circuit finds impossible
 JUDGED = "the log-likelihood and number of its held-out rows"
 EXPLAINED = "how many of its held-out rows each circuit explains, and their log-likelihood"
-Learned = tuple[Circuit, Parameters]
 
 
 class AskShared(Message, frozen=True):
@@ -226,18 +224,7 @@ def _chosen(
     for i in np.flatnonzero(choice.weights[:-1]):
         again.append((yield from site.from_all_rows(learned_all[i], int(i))))
     shares = choice.weights[:-1][choice.weights[:-1] > 0]
-    return choice, _mixture(again, shares) if again else None, learned_all[choice.best]
-
-
-def _mixture(members: Sequence[Learned], shares: Array) -> Learned:
-    if len(members) == 1:
-        return members[0]
-    schema = members[0][0].schema
-    leaves = tuple(Leaf(f"{i}", CIRCUIT, schema.names) for i in range(len(members)))
-    root = Sum(NAME, tuple(leaf.name for leaf in leaves))
-    weights = {NAME: {WEIGHT: (shares / shares.sum())[None]}}
-    inner = {leaf.name: member for leaf, member in zip(leaves, members, strict=True)}
-    return inline(Circuit((*leaves, root), schema), Parameters(weights, inner))
+    return choice, mixture(again, shares) if again else None, learned_all[choice.best]
 
 
 def _judged(
@@ -248,13 +235,13 @@ def _judged(
     """Log-likelihoods of a member's held-out rows, under every circuit and under its own, which
     counts by its share of all rows (circuits + 1, rows)."""
     kept, rows = site.table.rows(~site.held), site.table.rows(site.held)
-    logs = [_log_values((one.beginning.circuit, one.fitted.parameters), rows) for one in learned]
+    logs = [log_values((one.beginning.circuit, one.fitted.parameters), rows) for one in learned]
     logs.append(np.full(len(rows), FLOOR))
     whole = not np.isnan(site.table.values).all(axis=0).any()  # it knows something of all columns
     if alone is not None and whole and len(rows) and len(kept) >= ALONE:
         own = yield from compute("learning from rows that are not held out", lambda: alone(kept))
-        logs[-1] = _log_values(own, rows) + np.log(len(site.table) / max(site.number, 1))
-    return np.maximum(np.stack(logs), FLOOR)
+        logs[-1] = log_values(own, rows) + np.log(len(site.table) / max(site.number, 1))
+    return np.stack(logs)
 
 
 def _weighed(site: Sharing, logs: Array) -> Flow[SharedChoice]:
@@ -280,12 +267,6 @@ def _weighed(site: Sharing, logs: Array) -> Flow[SharedChoice]:
         weights, likely = weights / weights.sum(), float(total[-1]) / number
     weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
     return SharedChoice(weights / weights.sum(), np.maximum(np.append(scores, likely), FLOOR))
-
-
-def _log_values(learned: Learned, rows: Table) -> Array:
-    circuit, parameters = learned
-    values = rows.select(circuit.schema.names).values
-    return Distribution(circuit, parameters).log_values_within(np.array(values), {})
 
 
 def _check(choice: SharedChoice, circuits: int, columns: int, sender: str) -> None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from scipy.special import chdtrc
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import (
@@ -34,7 +35,7 @@ from fedcircuits.errors import (
 from fedcircuits.federation.flow import Flow, compute, digest
 from fedcircuits.federation.sums.collectives import Check, Collective
 from fedcircuits.learning.chow_liu.coarse import levels_for
-from fedcircuits.learning.independence import mutual_information
+from fedcircuits.learning.independence import g_statistics, mutual_information
 from fedcircuits.learning.least_counts import RareValues, without_rare
 from fedcircuits.learning.summed.clusters import (
     ROUNDS,
@@ -149,6 +150,7 @@ class SummedColumns:
     sketch: Sketch
     information: Array  # (columns, columns) nats that columns say about each other
     moments: Array  # of features without weights
+    evidence: Array  # (columns, columns) p-values that they are independent
     rare: tuple[RareValues, ...]  # values that were replaced in all rows
     mark: str  # of the sums that it follows from
 
@@ -175,10 +177,13 @@ def summed_columns(rows: SummedRows, schema: Schema, least: int) -> Flow[SummedC
     tables = np.zeros((sum(sizes),) * 2)
     tables[triangle] = np.maximum(np.rint(total[:number]), 0.0)
     tables = np.maximum(tables, tables.T)
-    information = mutual_information(tables, np.concatenate([[0], np.cumsum(sizes)]))
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    information = mutual_information(tables, starts)
+    g, degrees = g_statistics(tables, starts)
+    evidence = np.asarray(chdtrc(np.maximum(degrees, 1.0), g))
     if total[number] < 0.5:
         raise TableError("all values of all parties are missing: there is nothing to learn from")
-    return SummedColumns(sketch, information, total[number:], rare, rows.mark)
+    return SummedColumns(sketch, information, total[number:], evidence, rare, rows.mark)
 
 
 def summed_rows(
@@ -193,8 +198,9 @@ def summed_rows(
     spread = yield from _clusters(rows, centres)
     values, labels = drawn_rows(features, spread, rng)
     return ClusteredRows(
-        values, labels, columns.information, columns.sketch, columns.rows, columns.rare
-    )
+        values, labels, columns.information, columns.sketch, columns.rows, columns.rare,
+        columns.evidence,
+    )  # fmt: skip
 
 
 def _sketch(

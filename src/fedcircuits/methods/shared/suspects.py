@@ -14,14 +14,18 @@ Wrong labels hardly change the likelihood of whole rows. With a target, a party 
 how much its labels say about its rows under the others' circuit,
 log p(x, y) − log p(x) − log p(y), within bounds; how much right labels of the same classes would
 say; and log p(y). It is also named if its labels say hardly any of what right ones would, provided
-that this is less than elsewhere by more than chance, or that its labels are less common.
+that its labels are less common, or say less than elsewhere by more than chance. Labels of rows that
+are merely unlike the others' may say little as well, but still more than if they were shuffled
+between these rows. Wrong labels do not, so a party is named only if its labels gain little over
+shuffled ones, and never if all of them are the same.
 
     shared/totals        client → sum: expected statistics of its rows for every unit of a node
     shared/fit           client → coordinator: mean and variance of the log-likelihoods of its rows
                          under the others' circuit, from the middle half of them; its number of
                          constant columns; what its labels say, what right ones would say, and the
-                         variance of that; mean and variance of log p(y). Nothing about fewer rows
-                         than the least count
+                         variance of that; mean and variance of log p(y); what its labels gain over
+                         shuffled ones, and what right ones would. Nothing about fewer rows than the
+                         least count
     shared/suspects      coordinator → client: parties that differ most, at most two
     shared/with/i/t      client → sum: statistics of most of its rows, drawn anew for each of these
     shared/without/i/t   sums; the second without those of suspect i
@@ -71,6 +75,7 @@ ALARM = 0.01  # chance that any party deviates where all are right
 FAR, SURE = 6.0, 12.0  # deviations of a party by far, and beyond doubt
 SAID = 3.0  # nats at most that a label counts
 LITTLE = 0.25  # of what right labels would say, which wrong ones do not reach
+HARDLY = 0.5  # of what right labels would gain over shuffled ones, which wrong ones do not reach
 RARE = np.log(2.0)  # nats by which labels are less common than elsewhere: half as common
 ODD = 0.1  # of the labels, which may be wrong at any party
 DRAWS = 400  # rows by which that is known
@@ -83,7 +88,8 @@ ROUNDING = 1e-9  # rows: fewer of a unit are none
 SMOOTH = ("gaussian", "multivariate_gaussian")
 FLOOR = -1e4  # nats of a row that the circuit finds impossible
 DRAWN = 0.8  # of the rows, for sums with and without a suspect
-FACTS = 9  # that a party tells of how its rows fit
+LABELS = 7  # numbers about its labels
+FACTS = 4 + LABELS  # that a party tells of how its rows fit
 PASSING = "how many of its rows pass through every unit of a node"
 TOTALS = "expected statistics of its rows for every unit that enough rows of all pass through"
 EFFECT = "the gain in log-likelihood of its held-out rows without a suspect, and their number"
@@ -92,13 +98,14 @@ EFFECT = "the gain in log-likelihood of its held-out rows without a suspect, and
 class RowsFit(Message, frozen=True):
     """How well a party's rows fit what the others have learned: mean, variance and number of their
     log-likelihoods, how many columns of reals have one value, what labels say about rows, what
-    right ones would and its variance, and mean and variance of how likely labels are."""
+    right ones would and its variance, mean and variance of how likely labels are, and what they
+    and right ones gain over shuffled ones."""
 
     tag: ClassVar[str] = "shared/fit"
     reveals: ClassVar[str] = (
         "the likelihood of its rows under a circuit learned by the others, its number of constant "
-        "columns, how well its labels fit its rows and would fit if they were right, and how "
-        "common its labels are"
+        "columns, how well its labels fit its rows and would fit if they were right or shuffled, "
+        "and how common its labels are"
     )
 
     facts: FiniteVector
@@ -179,26 +186,40 @@ class Judge:
     def labels(self, packed: Packed) -> Array:
         """What labels say about rows in the mean, what right labels of the same classes would by
         this circuit, by rows drawn from it, and the variance of that for a row; mean and variance
-        of how likely the labels are by themselves."""
+        of how likely the labels are by themselves; what they gain over the same labels shuffled
+        between the rows, and what right ones would."""
         schema = self.beginning.circuit.schema
         if self.target is None or not schema[self.target].size:
-            return np.zeros(5)
+            return np.zeros(LABELS)
         at = schema.index(self.target)
         both = self.values[~np.isnan(self.values[:, at])]
         if not len(both):
-            return np.zeros(5)
+            return np.zeros(LABELS)
+        classes = schema[self.target].size
+        share = np.bincount(both[:, at].astype(np.int64), minlength=classes) / len(both)
         nothing = torch.full((DRAWS, len(schema)), torch.nan, dtype=torch.float64)
         drawn = self.program.complete(nothing, packed, np.random.default_rng(0))[0]
-        usual, class_of = self._said(drawn, at, packed)[0], drawn[:, at]
-        mean, variance = [], []
-        for label in both[:, at]:
-            of_class = usual[class_of == label]
-            mean.append(of_class.mean() if len(of_class) else 0.0)
-            variance.append(of_class.var() if len(of_class) else 0.0)
+        right, variance, shuffled = self._right(drawn, at, packed, share)
         said, common = self._said(both, at, packed)
-        return np.array(
-            [said.mean(), np.mean(mean), np.mean(variance), common.mean(), common.var()]
-        )
+        other = np.stack([self._said(_labelled(both, at, k), at, packed)[0] for k in _held(share)])
+        gained = said.mean() - share[_held(share)] @ other.mean(axis=1)
+        facts = said.mean(), right, variance, common.mean(), common.var(), gained, right - shuffled
+        return np.array(facts)
+
+    def _right(
+        self, drawn: Array, at: int, packed: Packed, share: Array
+    ) -> tuple[float, float, float]:
+        """What right labels say about rows drawn from the circuit, in these shares of the classes,
+        the variance of that, and what shuffled ones would say."""
+        usual, mean, variance, shuffled = self._said(drawn, at, packed)[0], 0.0, 0.0, 0.0
+        others = {k: self._said(_labelled(drawn, at, k), at, packed)[0] for k in _held(share)}
+        for k in _held(share):
+            own = drawn[:, at] == k
+            if own.any():
+                mean += share[k] * usual[own].mean()
+                variance += share[k] * usual[own].var()
+                shuffled += share[k] * sum(share[j] * others[j][own].mean() for j in others)
+        return mean, variance, shuffled
 
     def _said(self, both: Array, at: int, packed: Packed) -> tuple[Array, Array]:
         """What the label of every row says about it, in nats within bounds, and how likely it is
@@ -247,6 +268,17 @@ class Judge:
 
     def added(self, tag: str, numbers: Array, reveals: str) -> Flow[Array]:
         return self.collective.sum(tag, numbers, reveals, check=statistics_problem)
+
+
+def _held(share: Array) -> list[int]:
+    """Classes that some row has."""
+    return [int(k) for k in np.flatnonzero(share)]
+
+
+def _labelled(rows: Array, at: int, label: int) -> Array:
+    rows = rows.copy()
+    rows[:, at] = label
+    return rows
 
 
 def _counted(step: Derivative) -> Derivative:
@@ -324,12 +356,15 @@ def standing_out(fits: Mapping[str, Array]) -> dict[str, float]:
     fits = {party: facts for party, facts in fits.items() if facts[2] > 0}
     if len(fits) < FEWEST:
         return {}
-    mean, variance, rows, still, said, right, spread, common, varied = np.stack([*fits.values()]).T
+    facts = np.stack([*fits.values()]).T
+    mean, variance, rows, still, said, right, spread, common, varied, gained, gains = facts
     enough = float(ndtri(1 - ALARM / (2 * len(fits))))
     out = np.abs(_away(mean, variance, rows))
-    spread = spread + ODD * (1 - ODD) * np.square(SAID + right)
+    spread = spread + ODD * (1 - ODD) * np.square(2 * gains)
     rare = (common < np.median(common) - RARE) & (_away(common, varied, rows) < -enough)
-    wrong = (said < LITTLE * right) & (rare | (_away(said - right, spread, rows) < -enough))
+    wrong = (said < LITTLE * right) & (gained < HARDLY * gains)
+    less = [_away(own, spread, rows) < -enough for own in (said - right, gained - gains)]
+    wrong &= rare | less[0] | less[1]
     alone = (still > 0) & (np.quantile(still, 0.75) == 0)
     out = np.maximum(out, np.where(wrong, SURE, np.where(alone, FAR, 0.0)))
     order = [i for i in np.argsort(-out, kind="stable") if out[i] > enough]

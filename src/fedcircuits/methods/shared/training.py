@@ -269,11 +269,12 @@ def _learned_noisily(
 
 
 def in_one_place(
-    values: Array, schema: Schema, learner: SharedLearner, seed: int
+    values: Array, schema: Schema, learner: SharedLearner, seed: int, least: int = 1
 ) -> LearnedTogether:
-    """The same of one table, without anything that crosses."""
-    plan = SharedPlan(("all",), ALONE, seed)
-    flow = learned_together("all", values, schema, plan, learner, least=1)
+    """The same of one table, without anything that crosses. ``least``: rows that a statistic is
+    about."""
+    plan = SharedPlan(("all",), ALONE, seed, least=max(least, LEAST_COUNT))
+    flow = learned_together("all", values, schema, plan, learner, least=least)
     answer: object = None
     while True:
         try:
