@@ -10,6 +10,7 @@ import numpy as np
 
 from fedcircuits.arguments import COLUMN, FLAG, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.structures import by_kind
 from fedcircuits.circuits.leaves import MultivariateGaussian
@@ -28,6 +29,7 @@ from fedcircuits.tables.schema import Schema
 
 NORMAL = "multivariate_gaussian"
 LEAST = 1e-6  # variance of a normal, relative to that of its narrowest column
+FAR = 100.0  # how far from 0 a column lies whose origin is moved, in widths of the column
 Binned = Mapping[int, str]  # families of columns that are not in normals
 
 
@@ -113,9 +115,12 @@ class MixtureOfNormals(SharedByEM):
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
         values = in_memory(rows, type(self).__name__).values
-        learned = in_one_place(values, schema, self, int(rng.integers(2**31)))
-        self.start_ = learned.beginning.start
-        self._keep_fitted(learned.beginning.circuit, learned.fitted)
+        origin = _origins(values, schema)
+        learned = in_one_place(values - origin, schema, self, int(rng.integers(2**31)))
+        circuit, fitted = learned.beginning.circuit, learned.fitted
+        self.start_ = _moved(circuit, learned.beginning.start, origin)
+        moved = replace(fitted, parameters=_moved(circuit, fitted.parameters, origin))
+        self._keep_fitted(circuit, moved)
 
     # ------------------------------------------------------------------ by sums
 
@@ -198,3 +203,30 @@ class MixtureOfNormals(SharedByEM):
         if len(leaves) > 1:
             nodes.append(Product("component", tuple(leaf.name for leaf in leaves)))
         return Circuit((*nodes, Sum("root", (nodes[-1].name,))), schema)
+
+
+def _origins(values: Array, schema: Schema) -> Array:
+    """A number inside each real column that lies far from 0, where the first bins, between powers
+    of two, would be far too wide for it; 0 for other columns."""
+    origins = np.zeros(len(schema))
+    for i, variable in enumerate(schema):
+        column = values[~np.isnan(values[:, i]), i]
+        if variable.kind == "real" and len(column):
+            middle = float(np.median(column))
+            origins[i] = middle if abs(middle) > FAR * np.ptp(column) else 0.0
+    return origins
+
+
+def _moved(circuit: Circuit, parameters: Parameters, origin: Array) -> Parameters:
+    """Parameters of columns from which ``origin`` was taken, for the columns as they are."""
+    if not origin.any():
+        return parameters
+    moved = dict(parameters.values)
+    for leaf in circuit.leaves():
+        by = origin[[circuit.schema.index(name) for name in leaf.scope]]  # (columns,)
+        arrays = moved[leaf.name]
+        if "mean" in arrays:
+            moved[leaf.name] = {**arrays, "mean": arrays["mean"] + by}
+        elif "edges" in arrays:
+            moved[leaf.name] = {**arrays, "edges": arrays["edges"] + by[:, None]}
+    return Parameters(moved)

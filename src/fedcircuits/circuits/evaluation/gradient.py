@@ -1,7 +1,8 @@
 """A circuit as one differentiable operation: gradient training beside EM.
 
 The whole upward pass is one node of torch's graph; its backward pass is the downward pass, which
-gives the derivatives by weights and by the coefficients of linear leaves directly. Leaves of other
+gives the derivatives by weights, tables and the coefficients of linear leaves directly; for weights
+and tables the softmax is part of the node. Leaves of other
 families are differentiated by torch and enter as rows of log-values.
 
 Free numbers become parameters by the domains of the families: real as it is, positive by exp, unit
@@ -117,12 +118,11 @@ class Differentiable(nn.Module):
         return {**values.tensors, **trained}
 
     def _tensors(self, inputs: Inputs) -> Iterator[Tensor]:
-        """What the operation depends on: weights; coefficients and constants; rows of values."""
+        """What the operation depends on: free numbers of weights and tables; coefficients and
+        constants; rows of values."""
         for i, (step, values) in enumerate(zip(self.program.steps, self.start.values, strict=True)):
-            if isinstance(values, Tensor):
-                yield torch.softmax(self.numbers[f"{i}"], -1)
-            elif isinstance(values, LookupValues):
-                yield torch.log_softmax(self.numbers[f"{i}"], 1)
+            if isinstance(values, Tensor | LookupValues):
+                yield self.numbers[f"{i}"]
             elif isinstance(step, LinearStep) and isinstance(values, LeafValues):
                 parts = [
                     self._part(i, j, p, step.framed(p, self.start.frames))
@@ -197,7 +197,7 @@ class Differentiable(nn.Module):
             if isinstance(values, Tensor):
                 new.append(torch.softmax(self.numbers[f"{i}"], -1) * (values > 0))
             elif isinstance(values, LookupValues):
-                new.append(values.with_logs(torch.log_softmax(self.numbers[f"{i}"], 1)))
+                new.append(values.with_table(torch.softmax(self.numbers[f"{i}"], 1)))
             elif isinstance(values, LeafValues) and isinstance(step, LinearStep | DirectStep):
                 new.append(self._learned(i, step, values))
             elif isinstance(step, JointStep) and isinstance(values, JointValues):
@@ -240,11 +240,13 @@ class _LogLikelihood(torch.autograd.Function):
         gradient = empty(tuple(ctx.state.values.shape), ctx.state.values)
         derivatives = program.descend(ctx.state, ctx.packed, weight, gradient)
         out = []
-        for step, derivative in zip(program.steps, derivatives, strict=True):
+        for step, derivative, p in zip(program.steps, derivatives, ctx.packed.values, strict=True):
             if isinstance(derivative, Tensor):
-                out.append(derivative)
+                counts = derivative.mul_(p)
+                out.append(counts.addcmul_(p, counts.sum(-1, keepdim=True), value=-1))
             elif isinstance(step, LookupStep) and isinstance(derivative, LeafCounts):
-                out.append(derivative.sums)
+                count = derivative.count[:, None]
+                out.append(derivative.sums.addcmul_(p.table, count, value=-1))
             elif isinstance(step, LinearStep) and isinstance(derivative, LeafCounts):
                 out += [derivative.sums, derivative.count]
             elif isinstance(step, DirectStep):
@@ -308,9 +310,9 @@ def _repacked(model: Differentiable, tensors: tuple[Tensor, ...]) -> Packed:
     values: list[Values] = []
     for step, old in zip(model.program.steps, model.start.values, strict=True):
         if isinstance(old, Tensor):
-            values.append(next(left))
+            values.append(torch.softmax(next(left), -1))
         elif isinstance(old, LookupValues):
-            values.append(old.with_logs(next(left)))
+            values.append(old.with_table(torch.softmax(next(left), 1)))
         elif isinstance(step, LinearStep) and isinstance(old, LeafValues):
             values.append(replace(old, coefficients=next(left), constants=next(left)))
         elif isinstance(step, DirectStep) and isinstance(old, LeafValues):

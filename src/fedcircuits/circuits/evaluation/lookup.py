@@ -45,9 +45,9 @@ class LookupValues:
     def logs(self) -> Tensor:
         return self.table if self.logarithmic else torch.log(self.table).clamp_min(IMPOSSIBLE)
 
-    def with_logs(self, table: Tensor) -> LookupValues:
-        """Other log probabilities (pairs, levels, units)."""
-        return LookupValues(table, True, self.rule, self.leaves)
+    def with_table(self, table: Tensor) -> LookupValues:
+        """Other probabilities (pairs, levels, units)."""
+        return LookupValues(table, False, self.rule, self.leaves)
 
     @cached_property
     def linear(self) -> Tensor:

@@ -311,7 +311,8 @@ class CircuitProgram:
             looked_up = self._looked_up(inputs, packed)
             return self._evaluated(inputs, packed) if looked_up is None else looked_up
 
-        most = LARGEST if self.compiled else self.batch
+        wide = self.batch if self.scaled is None else self.update
+        most = LARGEST if self.compiled else wide
         return torch.cat(list(self._over_batches(evaluate, x, most)))
 
     @placed

@@ -12,6 +12,8 @@ import numba as nb
 import numpy as np
 
 FAST = {"nnan", "ninf", "nsz", "arcp", "contract", "reassoc"}
+NEAR = 30  # powers of two between which products need not be divided
+ALONE = 1 << 18  # numbers multiplied in a product of matrices that stays on one thread
 compiled = nb.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 
 
@@ -21,27 +23,6 @@ def _set_powers(exponents, top, room, form):  # type: ignore[no-untyped-def]
     bits, shift, bias = room[1], form[0], form[1]
     for r in range(len(exponents)):
         bits[r] = max(exponents[r] - top[r] + bias, 0) << shift
-
-
-@compiled
-def _normalise(values, first, units, power, lost, room, form):  # type: ignore[no-untyped-def]
-    """Divide the rows of a node by a power of two, which ``power`` takes in."""
-    number, bits = room
-    shift, bias, least = form
-    for r in range(values.shape[1]):
-        number[r] = values[first, r]
-    for u in range(1, units):
-        for r in range(values.shape[1]):
-            number[r] = max(number[r], values[first + u, r])
-    for r in range(values.shape[1]):
-        e = (bits[r] >> shift) - bias
-        lost[r] |= e < least
-        e = e if e >= least else 0
-        power[r] += e
-        bits[r] = (bias - e) << shift
-    for u in range(units):
-        for r in range(values.shape[1]):
-            values[first + u, r] *= number[r]
 
 
 @compiled
@@ -102,160 +83,220 @@ def frequencies(counts, added, old, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _product(values, powers, rows, slots, size, out, power, lost, room, form):  # type: ignore[no-untyped-def]
+    """out (units, batch): a child, or the product of some; ``power`` is set. Products are divided
+    by a power of two only if their largest has come far from 1."""
+    line = out.ravel()  # rows of a node lie side by side: one loop goes over all of them
+    left = values[rows[0] : rows[0] + size].ravel()
+    power[:] = powers[slots[0]]
+    if len(rows) == 1 or rows[1] < 0:
+        for i in range(len(line)):
+            line[i] = left[i]
+        return
+    bits = room[1]
+    for j in range(1, len(rows)):
+        if rows[j] < 0:
+            break
+        right, more = values[rows[j] : rows[j] + size].ravel(), powers[slots[j]]
+        if j == 1:
+            for i in range(len(line)):
+                line[i] = left[i] * right[i]
+        else:
+            for i in range(len(line)):
+                line[i] *= right[i]
+        _largest(out, room)
+        far = 0
+        for r in range(len(power)):
+            power[r] += more[r]
+            e = (bits[r] >> form[0]) - form[1]
+            lost[r] |= e < form[2]
+            far = max(far, abs(e))
+        if far > NEAR:
+            _divide(out, power, room, form)
+
+
+@compiled
+def _largest(matrix, room):  # type: ignore[no-untyped-def]
+    """room: the largest number of every column."""
+    number = room[0]
+    first = matrix[0]
+    for r in range(len(number)):
+        number[r] = first[r]
+    whole = 1 + (len(matrix) - 1) // 4 * 4
+    for u in range(1, whole, 4):
+        a, b, c, d = matrix[u], matrix[u + 1], matrix[u + 2], matrix[u + 3]
+        for r in range(len(number)):
+            number[r] = max(number[r], max(max(a[r], b[r]), max(c[r], d[r])))
+    for u in range(whole, len(matrix)):
+        a = matrix[u]
+        for r in range(len(number)):
+            number[r] = max(number[r], a[r])
+
+
+@compiled
+def _times(matrix, number):  # type: ignore[no-untyped-def]
+    """Every row times the same numbers (batch,)."""
+    whole = len(matrix) // 4 * 4
+    for u in range(0, whole, 4):
+        a, b, c, d = matrix[u], matrix[u + 1], matrix[u + 2], matrix[u + 3]
+        for r in range(len(number)):
+            factor = number[r]
+            a[r] *= factor
+            b[r] *= factor
+            c[r] *= factor
+            d[r] *= factor
+    for u in range(whole, len(matrix)):
+        a = matrix[u]
+        for r in range(len(number)):
+            a[r] *= number[r]
+
+
+@compiled
+def _divide(out, power, room, form):  # type: ignore[no-untyped-def]
+    """Divide rows by the power of two of their largest, which is in ``room``."""
+    number, bits = room
+    shift, bias, least = form
+    for r in range(len(number)):
+        e = (bits[r] >> shift) - bias
+        e = e if e >= least else 0
+        power[r] += e
+        bits[r] = (bias - e) << shift
+    _times(out, number)
+
+
+@compiled
+def _normalise(out, power, lost, room, form):  # type: ignore[no-untyped-def]
+    """Divide the rows of a node by a power of two, which ``power`` takes in."""
+    bits = room[1]
+    _largest(out, room)
+    for r in range(len(power)):
+        lost[r] |= (bits[r] >> form[0]) - form[1] < form[2]
+    _divide(out, power, room, form)
+
+
+@compiled
 def multiply(values, powers, lost, start, units, numbers, rows, slots, room, form):  # type: ignore[no-untyped-def]
-    """Elementwise products: ``rows`` (folds, arity) are first rows of children, −1 is none."""
-    batch = values.shape[1]
-    for f in range(rows.shape[0]):
-        first, power = start + f * units, powers[numbers[f]]
-        power[:] = powers[slots[f, 0]]
-        for u in range(units):
-            values[first + u] = values[rows[f, 0] + u]
-        for j in range(1, rows.shape[1]):
-            child = rows[f, j]
-            if child < 0:
-                continue
-            more = powers[slots[f, j]]
-            for r in range(batch):
-                power[r] += more[r]
-            for u in range(units):
-                for r in range(batch):
-                    values[first + u, r] *= values[child + u, r]
-            _normalise(values, first, units, power, lost, room, form)
+    """Elementwise products: ``rows`` (folds, 1, factors) are first rows of children, −1 is none."""
+    for f in range(len(rows)):
+        out = values[start + f * units : start + (f + 1) * units]
+        power = powers[numbers[f]]
+        _product(values, powers, rows[f, 0], slots[f, 0], units, out, power, lost, room, form)
 
 
 @compiled
-def _scaled(values, powers, rows, slots, top, scaled, room, form):  # type: ignore[no-untyped-def]
-    """Children of one sum, all by the same power of two, ``top``; a single child as it is."""
-    top[:] = powers[slots[0]]
-    last = len(rows) - 1
-    if slots[last] == slots[0] and rows[last] == rows[0] + last:
-        return values[rows[0] : rows[0] + last + 1]
-    for i in range(1, len(slots)):
-        if slots[i] != slots[i - 1]:
-            more = powers[slots[i]]
-            for r in range(len(top)):
-                top[r] = max(top[r], more[r])
-    number, _ = room
-    for i in range(len(rows)):
-        if i == 0 or slots[i] != slots[i - 1]:
-            _set_powers(powers[slots[i]], top, room, form)
-        child, out = values[rows[i]], scaled[i]
+def _inputs(values, powers, rows, slots, sizes, out, top, apart, lost, room, form):  # type: ignore[no-untyped-def]
+    """Inputs of one sum, all by the same power of two, ``top``; a single child as it is. Inputs
+    that only other sums of the step have are zero."""
+    if sizes[0] == len(out) and (rows.shape[1] == 1 or rows[0, 1] < 0):
+        top[:] = powers[slots[0, 0]]
+        return values[rows[0, 0] : rows[0, 0] + sizes[0]]
+    at, parts = 0, 0
+    while parts < len(sizes) and sizes[parts] > 0:
+        size, part = sizes[parts], out[at : at + sizes[parts]]
+        _product(
+            values, powers, rows[parts], slots[parts], size, part, apart[parts], lost, room, form
+        )
+        at += size
+        parts += 1
+    out[at:] = 0
+    top[:] = apart[0]
+    if parts == 1:
+        return out
+    for p in range(1, parts):
         for r in range(len(top)):
-            out[r] = child[r] * number[r]
-    return scaled
+            top[r] = max(top[r], apart[p, r])
+    at = 0
+    for p in range(parts):
+        _set_powers(apart[p], top, room, form)
+        _times(out[at : at + sizes[p]], room[0])
+        at += sizes[p]
+    return out
 
 
 @compiled
-def _combine(weight, matrix, out):  # type: ignore[no-untyped-def]
-    """out (m, batch) = weight (m, n) · matrix (n, batch), by blocks of 2 × 4 that share what they
-    read."""
-    outputs, inputs = weight.shape
-    whole = inputs // 4 * 4
-    out[:] = 0
-    for u in range(0, outputs - 1, 2):
-        first, second, w, v = out[u], out[u + 1], weight[u], weight[u + 1]
-        for i in range(0, whole, 4):
-            a, b, c, d = w[i], w[i + 1], w[i + 2], w[i + 3]
-            e, f, g, h = v[i], v[i + 1], v[i + 2], v[i + 3]
-            p, q, s, t = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
-            for r in range(out.shape[1]):
-                first[r] += a * p[r] + b * q[r] + c * s[r] + d * t[r]
-                second[r] += e * p[r] + f * q[r] + g * s[r] + h * t[r]
-    for u in range(outputs):
-        paired = u < outputs // 2 * 2
-        for i in range(whole if paired else 0, inputs):
-            a, p, line = weight[u, i], matrix[i], out[u]
-            for r in range(out.shape[1]):
-                line[r] += a * p[r]
+def _transpose(matrix, out):  # type: ignore[no-untyped-def]
+    for i in range(len(out)):
+        for u in range(len(matrix)):
+            out[i, u] = matrix[u, i]
 
 
 @compiled
-def _products(left, right, out):  # type: ignore[no-untyped-def]
-    """out (m, n) = left (m, batch) · right (n, batch)ᵀ."""
-    whole = len(right) // 4 * 4
-    for u in range(len(left)):
-        p, zero = left[u], left[0, 0] * 0
-        for i in range(0, whole, 4):
-            q, s, t, v = right[i], right[i + 1], right[i + 2], right[i + 3]
-            a, b, c, d = zero, zero, zero, zero
-            for r in range(len(p)):
-                a += p[r] * q[r]
-                b += p[r] * s[r]
-                c += p[r] * t[r]
-                d += p[r] * v[r]
-            out[u, i] = a
-            out[u, i + 1] = b
-            out[u, i + 2] = c
-            out[u, i + 3] = d
-        for i in range(whole, len(right)):
-            a, q = zero, right[i]
-            for r in range(len(p)):
-                a += p[r] * q[r]
-            out[u, i] = a
+def _dot(left, right, out):  # type: ignore[no-untyped-def]
+    """out = left · right, by pieces that a BLAS does not spread over threads."""
+    step = max(1, ALONE // (right.shape[0] * right.shape[1]))
+    for a in range(0, len(left), step):
+        np.dot(left[a : a + step], right, out[a : a + step])
 
 
 @compiled
-def mix(values, powers, lost, start, numbers, rows, slots, weight, room, form):  # type: ignore[no-untyped-def]
-    """Sums: ``rows`` (folds, inputs) are rows of children, weight is (folds, units, inputs)."""
+def mix(values, powers, lost, start, numbers, reads, weight, room, form):  # type: ignore[no-untyped-def]
+    """Sums: ``reads`` are their parts (scaled_plan.py), weight is (folds, units, inputs)."""
+    rows, slots, sizes, _ = reads
     batch, units, inputs = values.shape[1], weight.shape[1], weight.shape[2]
-    scaled = np.empty((inputs, batch), values.dtype)
-    for f in range(rows.shape[0]):
-        first, power = start + f * units, powers[numbers[f]]
-        below = _scaled(values, powers, rows[f], slots[f], power, scaled, room, form)
-        _combine(weight[f], below, values[first : first + units])
-        _normalise(values, first, units, power, lost, room, form)
+    matrix = np.empty((inputs, batch), values.dtype)
+    apart = np.empty((sizes.shape[1], batch), powers.dtype)
+    for f in range(len(rows)):
+        out, power = values[start + f * units : start + (f + 1) * units], powers[numbers[f]]
+        below = _inputs(
+            values, powers, rows[f], slots[f], sizes[f], matrix, power, apart, lost, room, form
+        )
+        _dot(weight[f], below, out)
+        _normalise(out, power, lost, room, form)
 
 
 @compiled
-def unmix(values, powers, start, numbers, reads, weights, gradient, shares, room, form):  # type: ignore[no-untyped-def]
-    """Downwards: the derivatives by the weights, and to every child its part of the gradient.
-
-    ``weights`` are (folds, units, inputs) and (folds, inputs, units); ``shares`` are written, and
-    shares of children go to rows ``targets`` (folds, inputs, targets), where the first is written.
-    """
-    rows, slots, targets, fresh = reads
-    weight, turned = weights
+def unmix(values, powers, lost, start, numbers, reads, weight, gradient, shares, room, form):  # type: ignore[no-untyped-def]
+    """Downwards: derivatives by the weights (folds, units, inputs) are written to ``shares``, and
+    every child is given its part of the gradient."""
+    rows, slots, sizes, fresh = reads
     batch, units, inputs = values.shape[1], weight.shape[1], weight.shape[2]
-    scaled = np.empty((inputs, batch), values.dtype)
+    matrix = np.empty((inputs, batch), values.dtype)
     pull = np.empty((units, batch), values.dtype)
     back = np.empty((inputs, batch), values.dtype)
+    turned = np.empty((inputs, units), values.dtype)
+    apart = np.empty((sizes.shape[1], batch), powers.dtype)
     top = np.empty(batch, powers.dtype)
     number, _ = room
-    for f in range(rows.shape[0]):
-        first = start + f * units
-        below = _scaled(values, powers, rows[f], slots[f], top, scaled, room, form)
+    for f in range(len(rows)):
+        first, last = start + f * units, start + (f + 1) * units
+        below = _inputs(
+            values, powers, rows[f], slots[f], sizes[f], matrix, top, apart, lost, room, form
+        )
         _set_powers(top, powers[numbers[f]], room, form)
-        for u in range(units):
-            out, flow, p = values[first + u], gradient[first + u], pull[u]
-            for r in range(batch):
-                p[r] = flow[r] * number[r] / out[r] if out[r] > 0 else 0
-        _products(pull, below, shares[f])
-        _combine(turned[f], pull, back)
-        for i in range(inputs):
-            part, child = back[i], below[i]
-            for t in range(targets.shape[2]):
-                if targets[f, i, t] >= 0:
-                    down = gradient[targets[f, i, t]]
-                    if fresh[f, i, t]:
-                        for r in range(batch):
-                            down[r] = part[r] * child[r]
-                    else:
-                        for r in range(batch):
-                            down[r] += part[r] * child[r]
+        out, flow, line = values[first:last].ravel(), gradient[first:last].ravel(), pull.ravel()
+        for i in range(len(line)):
+            line[i] = flow[i] / out[i] if out[i] > 0 else 0
+        _times(pull, number)
+        _dot(pull, below.T, shares[f])
+        _transpose(weight[f], turned)
+        _dot(turned, pull, back)
+        shared, child = back.ravel(), below.ravel()
+        for i in range(len(child)):
+            shared[i] *= child[i]
+        at = 0
+        for p in range(sizes.shape[1]):
+            _hand_down(gradient, back[at : at + sizes[f, p]], rows[f, p], fresh[f, p])
+            at += sizes[f, p]
 
 
 @compiled
-def unmultiply(gradient, start, units, targets, fresh):  # type: ignore[no-untyped-def]
+def _hand_down(gradient, flows, rows, fresh):  # type: ignore[no-untyped-def]
+    """The same flows (units, batch) to children that begin at these rows."""
+    for j in range(len(rows)):
+        if rows[j] < 0:
+            break
+        down, flow = gradient[rows[j] : rows[j] + len(flows)].ravel(), flows.ravel()
+        if fresh[j]:
+            for i in range(len(flow)):
+                down[i] = flow[i]
+        else:
+            for i in range(len(flow)):
+                down[i] += flow[i]
+
+
+@compiled
+def unmultiply(gradient, start, units, rows, fresh):  # type: ignore[no-untyped-def]
     """Downwards: every child is given the gradient of the product."""
-    for f in range(targets.shape[0]):
-        for j in range(targets.shape[1]):
-            child = targets[f, j, 0]
-            if child < 0:
-                continue
-            for u in range(units):
-                flow, down = gradient[start + f * units + u], gradient[child + u]
-                if fresh[f, j, 0]:
-                    down[:] = flow
-                else:
-                    for r in range(gradient.shape[1]):
-                        down[r] += flow[r]
+    for f in range(len(rows)):
+        flows = gradient[start + f * units : start + (f + 1) * units]
+        _hand_down(gradient, flows, rows[f, 0], fresh[f, 0])
