@@ -49,7 +49,7 @@ from fedcircuits.tables.schema import Schema
 
 NEAR = 1.5  # cells: how far ranks of common rows may lie apart on average
 ROWS_ALIKE = 8  # by their cells in a view
-FEW_CELLS = 3  # of numbers, rather than cells of more columns in a view
+FEW_CELLS = 5  # of numbers, rather than cells of more columns in a view
 MOST_ROWS = 50_000  # of all views
 COMMON = 10  # rows by which ranks are compared
 APART = (
