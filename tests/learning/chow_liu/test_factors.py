@@ -7,8 +7,9 @@ import pytest
 from scipy.special import logsumexp
 
 from fedcircuits.learning.chow_liu.factors import FactorMixture, factor_mixture
-from fedcircuits.learning.chow_liu.stacking import learn_forest
-from fedcircuits.learning.chow_liu.states import StateRows
+from fedcircuits.learning.chow_liu.forests import joint_logs
+from fedcircuits.learning.chow_liu.stacking import LearnedForest, learn_forest
+from fedcircuits.learning.chow_liu.states import StateRows, correlation_of
 
 CUTS = np.linspace(-1.5, 1.5, 7)
 
@@ -108,10 +109,59 @@ def test_independent_columns_gain_nothing_by_them() -> None:
     assert learned.gain < 0.05
 
 
-def test_few_joined_rows_are_not_held_back() -> None:
-    """Thirty whole rows among many of single columns: all of them say how columns depend."""
-    rows, rng = one_cause(300), np.random.default_rng(1)
+def few_joined(rows: StateRows, joined: int) -> StateRows:
+    """So many whole rows among many of single columns."""
+    rng, columns = np.random.default_rng(1), len(rows.sizes)
+    states, left = rows.states.copy(), len(rows) - joined
+    states[joined:][rng.integers(columns, size=left)[:, None] != np.arange(columns)] = -1
+    return StateRows(states, rows.sizes, rows.ordered)
+
+
+def gain_of(learned: LearnedForest, rows: StateRows, trained: StateRows) -> float:
+    """Of whole rows over independent columns."""
+    each = zip(learned.weights, learned.components, strict=True)
+    logs = [np.log(weight) + joint_logs(rows, edges, np.ones(1), [tables])[1]
+            for weight, (edges, tables) in each]  # fmt: skip
+    apart = sum(np.log(share)[rows.states[:, c]] for c, share in enumerate(trained.shares))
+    return float((logsumexp(np.stack(logs), axis=0) - apart).mean())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_joined_rows_say_how_columns_depend(seed: int) -> None:
+    rows = few_joined(one_cause(300, seed), 30)
+    learned = learn_forest(rows, np.random.default_rng(0))
+    assert learned.gain > 0 and gain_of(learned, one_cause(500, seed + 9), rows) > 1
+
+
+def test_few_joined_rows_of_columns_that_do_not_depend() -> None:
+    sizes, ordered, gains = (8, 8, 8, 3, 3, 5), (True, True, True, False, False, False), []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        drawn = StateRows(rng.integers(sizes, size=(800, 6)), sizes, ordered)
+        rows = few_joined(drawn.rows(np.arange(300)), 12 + 12 * seed)
+        learned = learn_forest(rows, np.random.default_rng(0))
+        gains.append(gain_of(learned, drawn.rows(np.arange(300, 800)), rows))
+    assert np.mean(gains) > -0.05 and min(gains) > -0.2
+
+
+def test_correlations_of_coarse_states_are_those_of_the_numbers() -> None:
+    rng = np.random.default_rng(0)
+    for r in (0.3, 0.8, 0.95):
+        x = rng.normal(size=(20_000, 2)) @ np.linalg.cholesky([[1, r], [r, 1]]).T
+        for states in (3, 7):
+            cuts = np.linspace(-1.2, 1.2, states - 1)
+            rows = StateRows(np.digitize(x, cuts), (states, states), (True, True))
+            scores = [rows.scores(c)[rows.states[:, c]] for c in range(2)]
+            left = np.sqrt(np.prod([np.var(score) for score in scores]))
+            found = correlation_of(np.corrcoef(*scores)[0, 1], left)
+            assert found == pytest.approx(r, abs=0.04)
+
+
+def test_pairs_that_no_row_has_are_filled_in() -> None:
+    """Columns 0 and 1 are never in the same row."""
+    rows = one_cause(2_000)
     states = rows.states.copy()
-    states[30:][rng.integers(9, size=270)[:, None] != np.arange(9)] = -1
-    learned = learn_forest(StateRows(states, rows.sizes, rows.ordered), np.random.default_rng(0))
-    assert len(learned.components) == 1 and learned.gain > 0
+    states[np.arange(2_000), np.arange(2_000) % 2] = -1
+    found = one_component(StateRows(states, rows.sizes, rows.ordered), 1)
+    truth = one_cause(100_000, seed=1)
+    assert np.abs(pair(found, 0, 1) - truth.pair(0, 1) / len(truth)).max() < 0.02

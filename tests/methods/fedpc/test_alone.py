@@ -55,7 +55,42 @@ def test_never_below_the_parties_alone(parties: int, shared: float, common: floa
     assert np.mean(ours) > np.mean(alone) - BELOW
 
 
-@pytest.mark.parametrize(("parties", "common"), [(2, 0.0), (2, 0.3), (4, 1.5)])
+def everyday(rows: int, seed: int) -> fc.Table:
+    """Columns as files have them: rare categories, many zeros, few far out; a class."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=rows)
+    names = np.array(list("abcdefghijklmn"))
+    made = fc.Table.of({
+        "class": np.where(z + rng.normal(size=rows) > 1.2, "late", "paid"),
+        "town": names[rng.geometric(0.25, rows).clip(1, 14) - 1],
+        "trade": names[rng.geometric(0.15, rows).clip(1, 14) - 1],
+        "debt": np.where(rng.random(rows) < 0.3, 0.0, np.exp(2 * rng.normal(size=rows) + 0.5 * z)),
+        "income": np.exp(8 + 0.5 * rng.normal(size=rows)).round(-2),
+        "age": rng.normal(45, 14, rows).clip(18, 90).round().astype(int),
+        "delays": rng.poisson(rng.gamma(0.3, 2.0, rows)),
+        "loans": rng.poisson(2.0, rows),
+    })  # fmt: skip
+    return fc.Table(made.schema, made.values, np.arange(rows))
+
+
+@pytest.mark.filterwarnings("ignore:columns of different parties are assumed to be independent")
+@pytest.mark.parametrize("shared", [0.3, 0.1])
+def test_never_below_independent_columns(shared: float) -> None:
+    gains = []
+    for seed in range(3):
+        every = everyday(1_400, seed)
+        train, test = every.rows(np.arange(400)), every.rows(np.arange(400, 1_400))
+        federation = partly_shared(train, 8, shared)
+        model = fc.FedPC(target="class", random_state=0).fit(federation)
+        alone = [
+            fc.LearnSPN(random_state=0, least_count=5).fit(party.table) for party in federation
+        ]
+        apart = sum(one.score(test.select(one.circuit_.schema.names)) for one in alone)
+        gains.append(model.score(test) - apart)
+    assert np.mean(gains) > -0.05 and min(gains) > -BELOW
+
+
+@pytest.mark.parametrize(("parties", "common"), [(2, 0.0), (2, 0.3), (4, 0.3), (4, 1.5)])
 def test_few_parties_are_never_below_either(parties: int, common: float) -> None:
     train, test = table(500, 1, common), table(400, 2, common)
     federation = fc.split(train, parties, by="columns", seed=0)
@@ -109,6 +144,6 @@ def test_one_row_has_no_great_say() -> None:
 
 def test_a_gain_that_is_no_number_blames_its_sender() -> None:
     tokens, schema = np.arange(4, dtype=np.uint64), fc.Schema.real(["x"])
-    cells = RowCells(tokens, {"x": np.zeros(4, np.int8)}, math.nan)
+    cells = RowCells(tokens, {"x": np.zeros(4, np.int8)}, {}, math.nan)
     with pytest.raises(MessageError, match=r"north.*alone|alone.*north"):
         cells.check([CellTask("x", 4, True)], schema, "north")

@@ -12,18 +12,23 @@ from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.errors import MessageError
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Compute, Flow
+from fedcircuits.learning.spn.windows import LearnedCell
 from fedcircuits.methods.fedpc.cells import (
     FEWEST_ROWS,
     MOST_CELLS,
     CellTask,
-    LearnedCell,
+    FinestCells,
     RowCells,
     cells_of,
+    finest_of,
     learn_cells,
     seen_in_views,
     shared_cells,
 )
 from fedcircuits.methods.meeting.tokens import HiddenRows
+
+TOKENS = np.arange(4, dtype=np.uint64)
+FINEST = FinestCells((9, 9, 8), (0, 0, 1))
 
 
 @given(
@@ -90,10 +95,10 @@ def computed(flow: Flow[dict[str, LearnedCell]]) -> dict[str, LearnedCell]:
 def test_leaves_are_densities_and_none_is_a_spike() -> None:
     rng = np.random.default_rng(0)
     table = fc.Table.of({"x": np.exp(rng.normal(size=300)), "n": rng.poisson(3.0, 300)})
-    tasks = [CellTask(name, 24, True) for name in table.names]
-    cells = {t.column: cells_of(table, t, 5) for t in tasks}
-    learned = computed(learn_cells(Party("north", table), table, tasks, cells))
-    assert len(learned) == sum(len(np.unique(c)) for c in cells.values())
+    tasks = [CellTask(name, 4, True) for name in table.names]
+    finest = [finest_of(table, t, 5) for t in tasks]
+    learned = computed(learn_cells(Party("north", table), table, tasks))
+    assert len(learned) == sum(len(np.unique(c)) for c in finest)
     grid = np.linspace(-60, 100, 400_001)[:, None]
     for name, (circuit, parameters) in learned.items():
         own = Distribution(circuit, parameters)
@@ -108,8 +113,7 @@ def test_leaves_are_densities_and_none_is_a_spike() -> None:
 def test_a_party_that_only_cuts_learns_nothing() -> None:
     table = fc.Table.of({"x": np.arange(50.0)})
     task = CellTask("x", 4, False)
-    cells = {"x": cells_of(table, task, 5)}
-    assert computed(learn_cells(Party("north", table), table, [task], cells)) == {}
+    assert computed(learn_cells(Party("north", table), table, [task])) == {}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +128,37 @@ def test_a_party_that_only_cuts_learns_nothing() -> None:
 def test_wrong_cells_blame_their_sender(cells: dict[str, np.ndarray]) -> None:
     schema, task = fc.Schema.real(["x"]), CellTask("x", 4, True)
     with pytest.raises(MessageError, match="north"):
-        RowCells(np.arange(4, dtype=np.uint64), cells, 0.0).check([task], schema, "north")
+        RowCells(TOKENS, cells, {"x": FINEST}, 0.0).check([task], schema, "north")
+
+
+@pytest.mark.parametrize(
+    "finest",
+    [
+        {},
+        {"x": FinestCells((), ())},
+        {"x": FinestCells((9, 0), (0, 1))},
+        {"x": FinestCells((9, 9), (0,))},
+        {"x": FinestCells((9, 9), (1, 0))},
+        {"x": FinestCells((9, 9), (0, 4))},
+        {"x": FinestCells((9,) * 25, (0,) * 25)},
+        {"x": FINEST, "y": FINEST},
+    ],
+)
+def test_wrong_finest_cells_blame_their_sender(finest: dict[str, FinestCells]) -> None:
+    schema, task = fc.Schema.real(["x"]), CellTask("x", 4, True)
+    RowCells(TOKENS, {"x": np.zeros(4, np.int8)}, {"x": FINEST}, 0.0).check([task], schema, "north")
+    with pytest.raises(MessageError, match=r"north.*finest|finest.*north"):
+        RowCells(TOKENS, {"x": np.zeros(4, np.int8)}, finest, 0.0).check([task], schema, "north")
+
+
+def test_cells_that_are_sent_are_unions_of_the_finest() -> None:
+    x = np.append(np.random.default_rng(0).gamma(2.0, size=399), np.nan)
+    table, task = fc.Table.of({"x": x}), CellTask("x", 5, True)
+    cells, finest = cells_of(table, task, 5), finest_of(table, task, 5)
+    known = FinestCells.of(finest, cells)
+    assert known.fits(5) and len(known.rows) == 24 and min(known.rows) >= FEWEST_ROWS
+    assert sum(known.rows) == 399 and finest[-1] == cells[-1] == -1
+    assert (np.array(known.within)[finest[:-1]] == cells[:-1]).all()
 
 
 @given(st.lists(st.tuples(*[st.integers(-1, 3)] * 3), min_size=1, max_size=80), st.integers(1, 12))

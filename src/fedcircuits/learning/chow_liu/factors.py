@@ -28,8 +28,8 @@ from scipy.special import logsumexp, ndtr, ndtri
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.chow_liu.states import (
     FEW_BOTH,
-    MOST_CORRELATED,
     StateRows,
+    correlation_of,
     normal_scores,
     smoothed_shares,
 )
@@ -39,7 +39,7 @@ POINTS = {1: 21, 2: 9, 4: 5}  # of the grid per factor, by number of factors
 REACH = {1: 2.8, 2: 2.6, 4: 2.2}  # deviations
 LEAST_POINT = 2e-4  # of the prior
 MOST_POINTS = 3_000  # of all components
-MOST_ROWS = 2_000  # used for learning: there are few numbers to learn
+MOST_ROWS = 6_000  # used for learning: there are few numbers to learn
 ROUNDS, LOADING_ROUNDS = 3, 50
 LEAST_NOISE = 0.02  # of a column's variance
 PULL = 5.0  # pseudo-rows that shrink shares towards those of all rows
@@ -57,11 +57,8 @@ class FactorMixture:
 
     def logs(self, rows: StateRows) -> Array:
         """Log-likelihoods of rows at points, with weights, (points, rows)."""
-        total = np.repeat(np.log(self.weights)[:, None], len(rows), axis=1)
-        for column, table in zip(rows.states.T, self.tables, strict=True):
-            log = np.pad(np.log(table), ((0, 0), (0, 1)))  # the last column: missing values
-            total += log[:, column]
-        return total
+        logs = np.log(np.hstack(self.tables)).astype(np.float32)
+        return np.log(self.weights)[:, None] + logs @ rows.indicators.T
 
 
 def points_of(factors: int) -> int:
@@ -91,9 +88,10 @@ def _maximised(
     weights = (share.sum(axis=1) + 1) / (len(rows) + len(share))
     shares = [_shares(rows, own) for own in share]
     ordered = np.flatnonzero(rows.ordered)
-    correlations = _correlations(rows, share, [[own[c] for c in ordered] for own in shares])
+    own_shares = [[own[c] for c in ordered] for own in shares]
+    correlations, unseen = _correlations(rows, share, own_shares)
     tables: list[list[Array]] = [[] for _ in rows.sizes]
-    by_component = _loadings(np.stack(correlations), points.shape[1])
+    by_component = _loadings(np.stack(correlations), unseen, points.shape[1])
     for k, own in enumerate(shares):
         loadings = iter(by_component[k])
         for c, ranked in enumerate(rows.ordered):
@@ -124,8 +122,11 @@ def _shares(rows: StateRows, share: Array) -> list[Array]:
     return found
 
 
-def _correlations(rows: StateRows, share: Array, shares: list[list[Array]]) -> list[Array]:
-    """Of ordered columns in every component, by the shares of their states in it."""
+def _correlations(
+    rows: StateRows, share: Array, shares: list[list[Array]]
+) -> tuple[list[Array], Array]:
+    """Of ordered columns in every component, by the shares of their states in it; and for which
+    pairs hardly any row has both."""
     ordered = np.flatnonzero(rows.ordered)
     seen = np.asarray(rows.states[:, ordered] >= 0, np.float64)
     found, both = [], []
@@ -136,11 +137,12 @@ def _correlations(rows: StateRows, share: Array, shares: list[list[Array]]) -> l
         some = weight[:, None] * seen
         x = (x - (some * x).sum(axis=0) / np.maximum(some.sum(axis=0), 1e-9)) * seen
         both.append(some.T @ seen)
-        left = [float(np.square(s) @ p) for s, p in zip(scores, own, strict=True)]
+        left = np.array([np.square(s) @ p for s, p in zip(scores, own, strict=True)])
+        left = np.sqrt(np.clip(left, LEAST_LEFT, 1.0))
         spread = np.sqrt((some * x**2).sum(axis=0) / np.maximum(some.sum(axis=0), 1e-9))
-        spread = np.maximum(spread * np.sqrt(np.maximum(left, LEAST_LEFT)), 1e-3)
         cross = (some * x).T @ x / np.maximum(both[-1], 1e-9)
-        found.append(np.clip(cross / np.outer(spread, spread), -MOST_CORRELATED, MOST_CORRELATED))
+        alike = cross / np.maximum(np.outer(spread, spread), 1e-6)
+        found.append(correlation_of(alike, np.outer(left, left)))
     total = sum(both, np.zeros_like(both[0]))
     sums = sum((r * n for r, n in zip(found, both, strict=True)), np.zeros_like(total))
     within = sums / (total + FEW_BOTH)
@@ -148,7 +150,9 @@ def _correlations(rows: StateRows, share: Array, shares: list[list[Array]]) -> l
              for r, n in zip(found, both, strict=True)]  # fmt: skip
     for matrix in drawn:
         np.fill_diagonal(matrix, 1.0)
-    return drawn
+    unseen = total < FEW_BOTH
+    np.fill_diagonal(unseen, False)
+    return drawn, unseen
 
 
 def _grid(factors: int) -> tuple[Array, Array, float]:
@@ -163,9 +167,10 @@ def _grid(factors: int) -> tuple[Array, Array, float]:
     return points / deviation * np.sqrt(1 - around), prior, around
 
 
-def _loadings(correlation: Array, number: int) -> Array:
+def _loadings(correlation: Array, unseen: Array, number: int) -> Array:
     """Λ (components, columns, factors) by EM, from the principal axes of correlations
-    (components, columns, columns)."""
+    (components, columns, columns); pairs of columns that no rows have are as the factors of the
+    others say."""
     values, vectors = np.linalg.eigh(correlation)
     values = np.maximum(values, 1e-6)[:, None]
     # pairs of different rows need not fit together
@@ -173,7 +178,10 @@ def _loadings(correlation: Array, number: int) -> Array:
     scale = np.sqrt(np.diagonal(correlation, axis1=1, axis2=2))
     correlation = correlation / (scale[:, :, None] * scale[:, None])
     loadings = vectors[..., -number:] * np.sqrt(np.maximum(values[..., -number:] - 1, 0.1))
+    gaps = bool(unseen.any())
     for _ in range(LOADING_ROUNDS):
+        if gaps:
+            correlation = np.where(unseen, loadings @ loadings.swapaxes(1, 2), correlation)
         noise = np.maximum(1 - np.square(loadings).sum(axis=2), LEAST_NOISE)
         precise = loadings / noise[..., None]
         inner = np.linalg.inv(np.eye(number) + loadings.swapaxes(1, 2) @ precise)

@@ -23,10 +23,10 @@ from sklearn.cluster import KMeans
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.chow_liu.states import (
-    MOST_CORRELATED,
     RESIDUE,
     Index,
     StateRows,
+    correlation_of,
     normal_scores,
     smoothed_shares,
 )
@@ -65,9 +65,9 @@ def copula(counts: Array, above: Array, child: Array) -> Array:
     a, b, total = normal_scores(above), normal_scores(child), max(float(counts.sum()), 1e-9)
     p = counts / total
     cross = a @ p @ b - (a @ p.sum(axis=1)) * (b @ p.sum(axis=0))
-    inner = float(a**2 @ above) * float(b**2 @ child)
+    left = max(float(np.sqrt((a**2 @ above) * (b**2 @ child))), 1e-9)
     few = total / (total + 3)  # of few rows a correlation may be chance
-    r = float(np.clip(few * cross / max(inner, 1e-9), -MOST_CORRELATED, MOST_CORRELATED))
+    r = float(correlation_of(few * cross / left, min(left, 1.0)))
     starts = np.cumsum(above) - above
     steps = (np.arange(POINTS) + 0.5) / POINTS
     z = ndtri(np.clip(starts[:, None] + above[:, None] * steps, 1e-9, 1 - 1e-9))

@@ -6,7 +6,8 @@ components of a mixture and the shrinkage are chosen on held-back rows. A forest
 pairs of columns, so a second forest is learned that avoids the edges of the first, and mixtures of
 factor analysers (factors.py) with one component, with clusters of rows or with the classes of the
 target. Held-back rows then determine the weights of all of these (stacking), with independence
-among them. Small tables are cross-validated over several folds.
+among them: rows with gaps as if they had none. Small tables are cross-validated over several folds.
+The less sure the gain of the best of them is, the more weight independence has.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ DRAWN = (1.0, 5.0)  # pseudo-rows that shrink components towards all rows
 FACTORS = 1, 2, 4  # numbers that are tried
 CLUSTERS = 1, 8  # of rows, each with its own factors
 HELD = 5  # one row in five is held out
-FEW = 40  # rows that have about as many columns as any: with fewer none are held out
-FOLDS = (150, 5), (1_000, 3)  # folds for tables of fewer rows; one fold otherwise
-MOST_ROWS = 20_000  # used to choose
+FEW = 10  # rows that have about as many columns as any: with fewer all columns are independent
+FOLDS = (150, 5), (1_000, 3)  # folds for tables of fewer such rows; one fold otherwise
+MOST_ROWS = 4_000  # used to choose
+SURE = 1.5  # standard errors: where held-out rows gain less, columns are independent
 LEAST_GAIN = 0.05  # nats per row that further components must gain
 FORESTS = 2  # that differ
 AVOIDED = 0.5  # factor on the weight of an edge that an earlier forest has
@@ -133,15 +135,11 @@ def learn_forest(
     order = np.lexsort(rows.states.T)
     rows, classes = rows.rows(order), None if classes is None else classes[order]
     learning = _Learning(rows, classes, rng)
-    ways, shares, refused = [_Way(0)], np.ones(1), False
-    seen = (rows.states >= 0).sum(axis=1)
-    if (seen > seen.max(initial=0) / 2).sum() >= FEW:
+    ways, shares, refused = [APART], np.ones(1), False
+    judged = np.zeros(1), np.ones(1), np.full(1, float(len(rows)))
+    if _joined(rows) >= FEW:
         ways, shares, judged = _stacked(rows, classes, rng)
         refused = not judged[0].any() and any(p >= 0 for _, p in learning.forests[0])
-    else:
-        worth = gains(rows)
-        gain = sum(worth[c, p] for c, p in learning.forests[0] if p >= 0)
-        judged = np.full(1, gain), np.ones(1), np.full(1, float(len(rows)))
     found: list[tuple[Edges, Tables]] = []
     weights: list[float] = []
     for way, share in zip(ways, shares, strict=True):
@@ -149,6 +147,12 @@ def learn_forest(
         weights += (share * own).tolist()
         found += components
     return LearnedForest(np.array(weights), found, judged, refused)
+
+
+def _joined(rows: StateRows) -> int:
+    """How many rows have about as many columns as any."""
+    seen = (rows.states >= 0).sum(axis=1)
+    return int((seen > seen.max(initial=0) / 2).sum())
 
 
 def differing_forests(worth: Array, number: int) -> list[Edges]:
@@ -169,7 +173,7 @@ def _stacked(
 ) -> tuple[list[_Way], Array, tuple[Array, Array, Array]]:
     """Candidates, their weights, and the gain of held-back rows over independence."""
     drawn = rng.permutation(len(rows))[:MOST_ROWS]
-    folds = next((folds for most, folds in FOLDS if len(rows) < most), 1)
+    folds = next((folds for most, folds in FOLDS if _joined(rows) < most), 1)
     ways: list[_Way] = []
     logs: list[Array] = []
     seen = []
@@ -179,7 +183,7 @@ def _stacked(
         own = None if classes is None else classes[rest]
         learning = _Learning(rows.rows(rest), own, rng)
         if fold == 1:
-            worth = stacked_weights(logs[0]) > LEAST_WEIGHT / 3
+            worth = stacked_weights(logs[0] - logs[0][ways.index(APART)]) > LEAST_WEIGHT / 3
             left = [i for i, way in enumerate(ways) if worth[i] or way == APART]
             ways, logs = [ways[i] for i in left], [logs[0][left]]
         ways = ways or _ways(learning, judges)
@@ -187,14 +191,25 @@ def _stacked(
         seen.append((judges.states >= 0).mean(axis=1))
     every, share = np.concatenate(logs, axis=1), np.concatenate(seen)
     apart = ways.index(APART)
-    if not every.mean(axis=1).max() > every[apart].mean():
+    gained = every - every[apart]
+    doubt = _doubt(gained[gained.mean(axis=1).argmax()])
+    if doubt == 1:
         return [ways[apart]], np.ones(1), (np.zeros(len(share)), share, np.ones(len(share)))
-    weights = stacked_weights(every)
+    weights = stacked_weights(gained / max(float(share.max()), 1e-9))  # as if rows had no gaps
+    weights = (1 - doubt) * weights + doubt * (np.arange(len(ways)) == apart)
     kept = np.flatnonzero(weights > LEAST_WEIGHT)
     shares = weights[kept] / weights[kept].sum()
     score = np.asarray(logsumexp(every[kept] + np.log(shares)[:, None], axis=0))
     judged = score - every[apart], share, np.ones(len(share))
     return [ways[i] for i in kept], shares, judged
+
+
+def _doubt(gained: Array) -> float:
+    """The weight of independence, by how many standard errors rows gain over it: the best of many
+    candidates gains some by chance."""
+    error = float(gained.std()) / max(float(np.sqrt(len(gained))), 1.0)
+    sure = float(gained.mean()) / max(error, 1e-12)
+    return 1 / (1 + sure**2) if sure > SURE else 1.0
 
 
 def _ways(learning: _Learning, judges: StateRows) -> list[_Way]:
@@ -206,9 +221,10 @@ def _ways(learning: _Learning, judges: StateRows) -> list[_Way]:
     ordered = sum(learning.rows.ordered)
     if ordered < FEWEST_ORDERED:
         return ways
-    starts = [(number, False) for number in CLUSTERS]
-    if learning.classes is not None and learning.classes.max() > 0:
-        starts.append((int(learning.classes.max()) + 1, True))
+    classes = 0 if learning.classes is None else int(learning.classes.max()) + 1
+    starts = [(number, False) for number in CLUSTERS if number == 1 or number > 2 * classes]
+    if classes > 1:
+        starts.append((classes, True))
     return ways + [
         replace(APART, number=number, by_class=by_class, factors=factors)
         for number, by_class in starts

@@ -15,7 +15,9 @@ from fedcircuits.circuits.graph.family import Array
 Index = npt.NDArray[np.int64]
 RESIDUE = 0.1  # rows by which tables are drawn towards the shares of the states
 MOST_CORRELATED = 0.995
+INVERTED = 12  # rounds of Newton's method
 FEW_BOTH = 5.0  # rows: correlations of fewer are mostly chance
+MANY = 24  # states of a column of numbers
 COARSE = 6  # states of a column, at most, by which an edge is judged
 
 
@@ -51,6 +53,15 @@ class StateRows:
             shares.append(rows / rows.sum())
         return shares
 
+    @cached_property
+    def indicators(self) -> npt.NDArray[np.float32]:
+        """1 for the states of a row, (rows, states of all columns)."""
+        starts = np.cumsum([0, *self.sizes])
+        found = np.zeros((len(self), starts[-1]), np.float32)
+        row, column = np.nonzero(self.states >= 0)
+        found[row, starts[column] + self.states[row, column]] = 1.0
+        return found
+
     def evidence(self, column: int) -> Array:
         """The evidence of a row, (rows, states): 1 for its state, or for all if missing."""
         if column not in self._hot:
@@ -79,12 +90,25 @@ def normal_scores(shares: Array) -> Array:
     return np.asarray((density[:-1] - density[1:]) / shares)
 
 
+def correlation_of(scores: Array, left: Array | float) -> Array:
+    """The correlation of two normal variables whose normal scores in states have this correlation;
+    ``left``: the variance that scores have, the geometric mean of both. Scores of variables with
+    correlation r have about left · r + (1 − left) · r⁷, which is exact for weak ones and for 1."""
+    r = np.clip(np.asarray(scores, np.float64), -1.0, 1.0)
+    wanted = r
+    for _ in range(INVERTED):
+        r = r - (left * r + (1 - left) * r**7 - wanted) / (left + 7 * (1 - left) * r**6)
+    return np.clip(r, -MOST_CORRELATED, MOST_CORRELATED)
+
+
 def smoothed_shares(counts: Array, share: Array, ordered: bool, drawn: float) -> Array:
-    """Shares of states; those of ordered ones lean on their neighbours if they are few."""
+    """Shares of states; those of ordered ones lean on their neighbours, as near as these are where
+    there are many states."""
     if ordered and drawn:
+        side = 0.25 * min(len(counts) / MANY, 1.0) ** 2
         for _ in range(2):
             padded = np.concatenate([counts[:1], counts, counts[-1:]])
-            counts = 0.25 * padded[:-2] + 0.5 * counts + 0.25 * padded[2:]
+            counts = side * (padded[:-2] + padded[2:]) + (1 - 2 * side) * counts
     smoothed = counts + (drawn or RESIDUE) * share
     return np.asarray(smoothed / smoothed.sum())
 

@@ -2,13 +2,17 @@
 
 Each category is a cell, and rare categories share one. Numbers are cut at their quantiles; a value
 that many rows have is a cell of its own. No cell has fewer rows than the party's least count. A
-party learns one distribution of a column from each cell of it. The cell says roughly where a value
-is, and the leaf must be more precise: it is as wide as its cell plus a kernel that suits the number
-of rows, so that neighbours overlap, with slightly heavy tails.
+party learns one distribution of a column from each cell of it; mixed, they are its own distribution
+of the column (learning/spn/windows.py).
 
     count/cells   client → coordinator: tokens of rows in views, in rising order; for each column
-                  the cell of every row, −1 if the value is missing or not sent; and one number, how
-                  much its columns depend on each other (leaves.py).
+                  the cell of every row, −1 if the value is missing or not sent; for each column
+                  of numbers that it models the rows of its finest cells; and one number, how much
+                  its columns depend on each other (leaves.py).
+
+Cells that are sent are unions of the finest, which have the leaves. What the coordinator learns
+from few cells of rows it puts down to the finest by their rows alone (learning/chow_liu/finer.py):
+a column is known as precisely as its rows allow, however little is told of each row.
 
 **Views.** The cells of many columns together identify a person to anyone who knows these columns.
 So each row appears in many views. A view has few columns of every party, and the row has a
@@ -28,22 +32,19 @@ and read those of the other parties. Other parties learn nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import msgspec
 import numpy as np
 
-from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
-from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, compute, send
 from fedcircuits.federation.messages import Count, IntegerVector, require, require_shape
 from fedcircuits.federation.sums.counting import Labels, compact
-from fedcircuits.learning.least_counts import pooled
-from fedcircuits.learning.spn.marginals import Marginals
+from fedcircuits.learning.spn.windows import LearnedCell, cell_leaves
 from fedcircuits.methods.meeting.intersection import derived
 from fedcircuits.methods.meeting.tokens import (
     HiddenRows,
@@ -58,18 +59,13 @@ from fedcircuits.tables.table import Table
 FEWEST_ROWS = 8  # of a cell
 ROWS_OF_CELL = 12  # that a cell of numbers has at least where there are many rows
 MOST_CELLS = 24
-KERNEL = 0.5  # deviations, at a row: a kernel is as wide as this many of them over rows^(1/5)
-TAIL = 0.05  # of a leaf of numbers: a Student t of twice its width
-DEGREES = 4.0
-STEPPED = 0.5  # nats per row by which a histogram must beat smooth families
 MOST_NATS = 1e3  # that a message may speak of
 ALL_COLUMNS = (
-    "for each sealed row token, the bin of every column that the row falls in; how much its "
-    "columns depend on each other"
+    "for each sealed row token, the bin of every column that the row falls in; how many rows each "
+    "bin of a column has; how much its columns depend on each other"
 )  # what is revealed by one view of all columns
 UNKNOWN = -1  # the cell of a missing value
 MOST_VIEWS = 64
-LearnedCell = tuple[Circuit, Parameters]
 Nats = Annotated[float, msgspec.Meta(ge=-MOST_NATS, le=MOST_NATS)]
 
 
@@ -83,16 +79,38 @@ class CellTask:
     views: tuple[Count, ...] = (0,)  # in which its cells are sent
 
 
+@dataclass(frozen=True, slots=True)
+class FinestCells:
+    """Of a column of numbers: how many rows each of its finest cells has, and in which of the cells
+    that are sent it lies."""
+
+    rows: tuple[Count, ...]
+    within: tuple[Count, ...]
+
+    @classmethod
+    def of(cls, finest: Labels, sent: Labels) -> Self:
+        """Of the cells of rows."""
+        _, first = np.unique(finest[finest >= 0], return_index=True)
+        rows = np.bincount(finest[finest >= 0])
+        return cls(tuple(rows.tolist()), tuple(sent[finest >= 0][first].tolist()))
+
+    def fits(self, most: int) -> bool:
+        """Whether they are cells with rows, in rising order, within so many cells or fewer."""
+        same = 0 < len(self.rows) == len(self.within) <= MOST_CELLS and min(self.rows) > 0
+        return same and list(self.within) == sorted(self.within) and self.within[-1] < most
+
+
 class RowCells(TokenMessage, frozen=True):
     """By column: the cells of a client's rows, in the order of tokens of their own."""
 
     tag: ClassVar[str] = "count/cells"
     reveals: ClassVar[str] = (
         "for sealed row tokens that differ between views, the bins of a few columns at a time; "
-        "how much its columns depend on each other"
+        "how many rows each bin of a column has; how much its columns depend on each other"
     )
 
     cells: dict[str, IntegerVector]
+    finest: dict[str, FinestCells]  # of the columns of numbers that it models
     alone: Nats  # a held-out row gains by a circuit of the columns it models over their cells
 
     def check(self, tasks: Sequence[CellTask], schema: Schema, sender: str) -> None:
@@ -107,6 +125,10 @@ class RowCells(TokenMessage, frozen=True):
             most = schema[name].size or expected[name].most
             fits = not rows or bool((cells.min() >= UNKNOWN) and cells.max() < most)
             require(fits, sender, RowCells, "cells", f"expected cells from −1 to {most - 1}")
+        models = {t.column: t.most for t in tasks if t.models and not schema[t.column].size}
+        fits = self.finest.keys() == models.keys()
+        fits = fits and all(self.finest[name].fits(most) for name, most in models.items())
+        require(fits, sender, RowCells, "finest", f"expected finest cells of {', '.join(models)}")
 
 
 def number_of_cells(rows: int) -> int:
@@ -139,6 +161,11 @@ def cells_of(table: Table, task: CellTask, least: int) -> Labels:
     else:
         cells[seen] = _quantiles(column[seen], task.most, max(FEWEST_ROWS, least))
     return cells
+
+
+def finest_of(table: Table, task: CellTask, least: int) -> Labels:
+    """The same in cells as fine as there are."""
+    return cells_of(table, replace(task, most=MOST_CELLS), least)
 
 
 def _categories(codes: Labels, least: int) -> Labels:
@@ -183,7 +210,7 @@ def send_cells(
     party: Party,
     hidden: HiddenRows,
     tasks: Sequence[CellTask],
-    cells: Mapping[str, Labels],
+    table: Table,
     thinned: int,
     gain: float,
     dependence: str,
@@ -191,7 +218,14 @@ def send_cells(
     """With dependence="tree" cells of all columns are sent as they are."""
     together = dependence == "tree"
     least = 1 if together else party.least_count
-    sent = RowCells(*seen_in_views(hidden, tasks, cells, thinned, least), gain)  # type: ignore[arg-type]
+    cells = {t.column: cells_of(table, t, party.least_count) for t in tasks}
+    finest = {
+        t.column: FinestCells.of(finest_of(table, t, party.least_count), cells[t.column])
+        for t in tasks
+        if t.models and not table.schema[t.column].size
+    }
+    views = seen_in_views(hidden, tasks, cells, thinned, least)
+    sent = RowCells(*views, finest, gain)  # type: ignore[arg-type]
     yield from send(COORDINATOR, sent, reveals=ALL_COLUMNS if together else None)
 
 
@@ -245,100 +279,23 @@ def shared_cells(cells: Labels, least: int) -> Labels:
 
 
 def learn_cells(
-    party: Party, table: Table, tasks: Sequence[CellTask], cells: Mapping[str, Labels]
+    party: Party, table: Table, tasks: Sequence[CellTask]
 ) -> Flow[dict[str, LearnedCell]]:
-    """By name a leaf from every cell of the columns that this party models."""
-    models = [task.column for task in tasks if task.models]
+    """By name a leaf from each of the finest cells of the columns that this party models."""
+    models = [task for task in tasks if task.models]
     if not models:
         return {}
-    work = partial(_learned, party.name, table, models, cells, party.least_count)
+    work = partial(_learned, party.name, table, models, party.least_count)
     return (yield from compute("learning from cells of its columns", work))
 
 
 def _learned(
-    party: str, table: Table, models: Sequence[str], cells: Mapping[str, Labels], least: int
+    party: str, table: Table, tasks: Sequence[CellTask], least: int
 ) -> dict[str, LearnedCell]:
     return {
-        cell_name(party, column, cell): leaf
-        for column in models
-        for cell, leaf in cell_leaves(table, column, cells[column], least).items()
+        cell_name(party, task.column, cell): leaf
+        for task in tasks
+        for cell, leaf in cell_leaves(
+            table, task.column, finest_of(table, task, least), least
+        ).items()
     }
-
-
-def cell_leaves(table: Table, column: str, cells: Labels, least: int) -> dict[int, LearnedCell]:
-    """A leaf from every cell of a column, by the number of the cell."""
-    part, learned = table.select([column]), {}
-    weight, rng = np.ones(len(part)), np.random.default_rng(0)
-    marginals = Marginals(part.values, part.schema, weight, rng, least=least)
-    number = not np.isnan(part.values).all() and part.schema.variables[0].kind == "real"
-    stepped = number and _stepped(marginals, np.flatnonzero(~np.isnan(part.values[:, 0])))
-    for cell in np.unique(cells[cells >= 0]).tolist():
-        rows = np.flatnonzero(cells == cell)
-        if stepped:
-            learned[cell] = _histogram(part, marginals, rows)
-        elif number:
-            learned[cell] = _smooth(part, rows)
-        else:
-            nodes, values = marginals.nodes("cell", rows, np.array([0]))
-            learned[cell] = Circuit(tuple(nodes), part.schema), Parameters(values)
-    return learned
-
-
-def _stepped(marginals: Marginals, rows: Labels) -> bool:
-    """Whether few values are so common that a histogram says far more than any smooth family."""
-    if marginals.lumpy:
-        return True
-    scores = dict(marginals.scores(rows, [0])[0])
-    steps = scores.pop("histogram", -np.inf)
-    return bool(steps > max(scores.values()) + STEPPED)
-
-
-def _histogram(part: Table, marginals: Marginals, rows: Labels) -> LearnedCell:
-    """The histogram of a cell in the bins of the whole column: mixed by their rows, those of all
-    cells are the histogram of the column."""
-    grid, names, every = marginals.grids[0], part.schema.names, int((~np.isnan(part.values)).sum())
-    counts = pooled(grid.counted(rows, np.ones(len(rows))), marginals.least, grid.share)
-    counts = counts + 0.5 * grid.share
-    trace, scale = min(0.5 / (every + 1), 0.1), marginals.scale_of([0])
-    nodes = Leaf("in", "histogram", names), Leaf("out", "student_t", names)
-    values: dict[str, Arrays] = {
-        "in": {"edges": grid.edges[None, None], "probability": (counts / counts.sum())[None, None]},
-        "out": {
-            "location": scale.mean[None],
-            "scale": 2 * np.sqrt(scale.variance)[None],
-            "degrees": np.array([[DEGREES]]),
-        },
-        "cell": {WEIGHT: np.array([[1 - trace, trace]])},
-    }
-    return Circuit((*nodes, Sum("cell", ("in", "out"))), part.schema), Parameters(values)
-
-
-def _smooth(part: Table, rows: Labels) -> LearnedCell:
-    """A normal distribution as wide as the cell and a kernel, with tails."""
-    column, names = part.values[:, 0], part.schema.names
-    x, every = column[rows], column[~np.isnan(column)]
-    near = _around(np.sort(every), x)
-    kernel = min(KERNEL * _spread(every) * len(every) ** -0.2, near / 4)
-    variance = max(float(x.var()) + kernel**2, 1e-6 * float(every.var()), 1e-300)
-    nodes = Leaf("in", "gaussian", names), Leaf("out", "student_t", names)
-    mean, deviation = np.array([[x.mean()]]), np.array([[2 * np.sqrt(variance)]])
-    values: dict[str, Arrays] = {
-        "in": {"mean": mean, "variance": np.array([[variance]])},
-        "out": {"location": mean, "scale": deviation, "degrees": np.array([[DEGREES]])},
-        "cell": {WEIGHT: np.array([[1 - TAIL, TAIL]])},
-    }
-    return Circuit((*nodes, Sum("cell", ("in", "out"))), part.schema), Parameters(values)
-
-
-def _around(every: Array, x: Array) -> float:
-    """The width of the cell with as many rows on either side."""
-    low, high = np.searchsorted(every, [x.min(), x.max()])
-    ends = np.clip([low - len(x), high + len(x)], 0, len(every) - 1)
-    return float(every[ends[1]] - every[ends[0]])
-
-
-def _spread(every: Array) -> float:
-    """A deviation that rows far out hardly move."""
-    low, high = np.quantile(every, [0.25, 0.75])
-    deviation = float(every.std())
-    return min(deviation, float(high - low) / 1.34) or deviation

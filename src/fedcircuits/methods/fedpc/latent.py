@@ -29,12 +29,14 @@ from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, gather
 from fedcircuits.federation.sums.counting import Labels
+from fedcircuits.learning.chow_liu.finer import FinerStates
 from fedcircuits.learning.chow_liu.stacking import LearnedForest, learn_forest
 from fedcircuits.learning.chow_liu.states import StateRows
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
 from fedcircuits.methods.fedpc.cells import (
     MOST_CELLS,
     CellTask,
+    FinestCells,
     RowCells,
     alone_name,
     cell_name,
@@ -163,6 +165,9 @@ def by_forest(
         _states(name, models[name], cells, where, bool(schema[name].size)) for name in schema.names
     ]
     kept = [names for _, names in columns]
+    finest = [cells[models[n]].finest.get(n) for n in schema.names]
+    finer = [None if own is None else _finer(own, names)
+             for own, names in zip(finest, kept, strict=True)]  # fmt: skip
     rows = StateRows(
         np.stack([states for states, _ in columns], axis=1),
         tuple(len(names) for names in kept),
@@ -172,7 +177,7 @@ def by_forest(
     classes = rows.states[:, schema.index(target)] if known and target is not None else None
     learned = learn_forest(rows, rng, classes)
     assembly = Assembly((), {})
-    trees = _Trees(assembly, schema, models, kept, learned)
+    trees = _Trees(assembly, schema, models, kept, finer, learned)
     names = trees.names()
     gained = sum(message.alone for message in cells.values())
     owners = list(models.values())
@@ -233,6 +238,12 @@ def _states(
     return states, kept.tolist()
 
 
+def _finer(finest: FinestCells, kept: Sequence[int]) -> FinerStates:
+    """Finest cells of a column whose states are these of the cells that were sent."""
+    at = np.searchsorted(kept, finest.within).clip(0, len(kept) - 1)
+    return FinerStates(np.array(finest.rows, np.float64), at)
+
+
 def _placed(cells: Labels, at: Labels) -> Labels:
     """Cells of a party's list in the order of all rows, −1 of those that it lacks."""
     return np.where(at >= 0, cells.astype(np.int64)[np.maximum(at, 0)], -1)
@@ -255,10 +266,11 @@ class _Trees:
         schema: Schema,
         models: Mapping[str, str],
         kept: Sequence[Sequence[int]],
+        finer: Sequence[FinerStates | None],
         learned: LearnedForest,
     ) -> None:
         self.assembly, self.schema, self.models = assembly, schema, models
-        self.kept, self.learned = kept, learned
+        self.kept, self.finer, self.learned = kept, finer, learned
 
     def names(self) -> list[str]:
         """A node that spans all columns for every component."""
@@ -294,7 +306,7 @@ class _Trees:
         components = [self.learned.components[i] for i in flat]
         order = [{c: t for (c, _), t in zip(*own, strict=True)} for own in components]
         columns = [
-            self._sum(f"{name} in components", own, np.concatenate([t[c] for t in order]))
+            self._sum(f"{name} in components", own, self._lines(c, [t[c] for t in order]))
             for c, (name, own) in enumerate(zip(self.schema.names, leaves, strict=True))
         ]
         top = self._product("components", columns)
@@ -304,7 +316,9 @@ class _Trees:
     def _leaves(self, column: int) -> list[str]:
         name = self.schema.names[column]
         party = self.models[name]
-        leaves = [cell_name(party, name, cell) for cell in self.kept[column]]
+        finer = self.finer[column]
+        cells = self.kept[column] if finer is None else range(len(finer.rows))
+        leaves = [cell_name(party, name, cell) for cell in cells]
         for leaf in leaves:
             self.assembly.nodes[leaf] = Leaf(leaf, CIRCUIT, (name,))
             self.assembly.placement[leaf] = party
@@ -314,13 +328,18 @@ class _Trees:
         self, tree: int, column: int, table: Array, leaves: list[str], below: list[str]
     ) -> str:
         """What stands below an edge: a mixture for every state of the parent."""
-        name = self.schema.names[column]
-        children = leaves
-        if below:
-            states = f"states of {name}"
-            self._sum(states, leaves, np.eye(len(leaves)))
-            children = [self._product(f"{name}, tree {tree}", [states, *below])]
-        return self._sum(f"{name} given its neighbour, tree {tree}", children, table)
+        name, finer = self.schema.names[column], self.finer[column]
+        given = f"{name} given its neighbour, tree {tree}"
+        if not below:
+            return self._sum(given, leaves, self._lines(column, [table]))
+        states = f"states of {name}"
+        self._sum(states, leaves, np.eye(len(leaves)) if finer is None else finer.within)
+        return self._sum(given, [self._product(f"{name}, tree {tree}", [states, *below])], table)
+
+    def _lines(self, column: int, tables: Sequence[Array]) -> Array:
+        """Tables of a column for its leaves, one below the other."""
+        finer, lines = self.finer[column], np.concatenate(tables)
+        return lines if finer is None else finer.lines(lines)
 
     def _sum(self, name: str, children: list[str], weight: Array) -> str:
         self.assembly.nodes[name] = Sum(name, tuple(children), len(weight))

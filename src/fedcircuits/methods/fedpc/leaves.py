@@ -42,8 +42,9 @@ from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Flow, compute, digest, tell
 from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.leaf_em import EMLeaf, Moments, MStep
+from fedcircuits.learning.spn.windows import cell_leaves
 from fedcircuits.methods.fedpc.assembly import POOLED, Assembly, RootChildren, leaf_name
-from fedcircuits.methods.fedpc.cells import CellTask, alone_name, cell_leaves, cells_of
+from fedcircuits.methods.fedpc.cells import CellTask, alone_name, finest_of
 from fedcircuits.methods.fedpc.planning import ClientWork, Division, FedPCPlan, LeafGroup
 from fedcircuits.tables.table import Table
 
@@ -271,7 +272,7 @@ def _gain_on_cells(
     alone = log_values(learned_leaf(learner, known, np.arange(len(rest)), 0, least), test.values)
     apart = np.zeros(len(held))
     for task in tasks:
-        cells = cells_of(known, task, least)
+        cells = finest_of(known, task, least)
         sizes = np.bincount(cells[cells >= 0])
         values = test.select([task.column]).values
         parts = [

@@ -79,7 +79,7 @@ from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.least_counts import rare_mixed
 from fedcircuits.methods.fedpc import latent
 from fedcircuits.methods.fedpc.assembly import ClusterSizes, children_of, combination_counts, joined
-from fedcircuits.methods.fedpc.cells import cells_of, learn_cells, send_cells
+from fedcircuits.methods.fedpc.cells import learn_cells, send_cells
 from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
 from fedcircuits.methods.fedpc.leaves import (
     LeafLearner,
@@ -178,13 +178,12 @@ def client(
     labels = yield from clustering.labels(work.tasks, order, given)
     how = learner, seed, stamp, plan.weights != "sizes"
     learned, gains = yield from learn_judged(party, table, work, labels, *how)
-    cut = {t.column: cells_of(table, t, party.least_count) for t in work.cells}
-    learned |= yield from learn_cells(party, table, work.cells, cut)
+    learned |= yield from learn_cells(party, table, work.cells)
     collect = bool(plan.refine) and party.allow_collect
     yield from send(COORDINATOR, ClusterSizes.of(labels, collect, gains))
-    if order is not None and cut:
+    if order is not None and work.cells:
         own, gain = yield from learn_alone(party, table, work.cells, learner, seed, stamp)
-        yield from send_cells(party, hidden, work.cells, cut, work.thinned, gain, plan.dependence)
+        yield from send_cells(party, hidden, work.cells, table, work.thinned, gain, plan.dependence)
         learned |= own
     elif order is not None and plan.weights != "sizes":
         counts = plan.summation.counts(party.name, members)

@@ -1,0 +1,73 @@
+"""Leaves of a column's cells, mixed by their rows, are the owner's distribution of the column."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+import fedcircuits as fc
+from fedcircuits.circuits.questions.distribution import Distribution
+from fedcircuits.learning.least_counts import rare_mixed
+from fedcircuits.learning.spn.windows import cell_leaves
+from fedcircuits.methods.fedpc.cells import CellTask, cells_of
+
+LEAST = 5
+COLUMNS = {
+    "normal": lambda rng, n: rng.normal(size=n),
+    "skewed": lambda rng, n: np.exp(rng.normal(size=n)),
+    "far out": lambda rng, n: rng.standard_t(1.5, size=n),
+    "two modes": lambda rng, n: rng.normal(size=n) * 0.3 + 3 * (rng.random(n) < 0.4),
+    "mostly zero": lambda rng, n: np.where(rng.random(n) < 0.6, 0.0, rng.gamma(2.0, 50.0, n)),
+    "counts": lambda rng, n: rng.poisson(4.0, n),
+    "heavy counts": lambda rng, n: rng.poisson(rng.gamma(0.3, 8.0, n)),
+    "categories": lambda rng, n: np.array(list("abcdefghi"))[rng.geometric(0.35, n).clip(1, 9) - 1],
+    "yes or no": lambda rng, n: rng.random(n) < 0.1,
+}  # fmt: skip
+
+
+def mixed(table: fc.Table, cells: np.ndarray, test: np.ndarray) -> np.ndarray:
+    leaves, rows = cell_leaves(table, "x", cells, LEAST), np.bincount(cells[cells >= 0])
+    logs = [
+        Distribution(*leaf).log_likelihood(test) + np.log(rows[k]) for k, leaf in leaves.items()
+    ]
+    return np.asarray(logsumexp(np.stack(logs), axis=0)) - np.log(rows.sum())
+
+
+@pytest.mark.parametrize("rows", [40, 250])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_in_cells_is_as_likely_as_by_itself(name: str, rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    gains = []
+    for _ in range(4):
+        every = fc.Table.of({"x": COLUMNS[name](rng, rows + 2_000)})
+        train, test = every.rows(np.arange(rows)), every.rows(np.arange(rows, rows + 2_000))
+        train = rare_mixed(train, LEAST)
+        for most in (3, 24):
+            cells = cells_of(train, CellTask("x", most, True), LEAST)
+            alone = fc.LearnSPN(least_count=LEAST, random_state=0).fit(train).score_samples(test)
+            gains.append(float((mixed(train, cells, test.values) - alone).mean()))
+    assert np.mean(gains) > -0.02 and min(gains) > -0.15
+
+
+def test_windows_lie_at_their_cells() -> None:
+    x = np.random.default_rng(0).normal(size=400)
+    table = fc.Table.of({"x": x})
+    cells = cells_of(table, CellTask("x", 6, True), LEAST)
+    for k, leaf in cell_leaves(table, "x", cells, LEAST).items():
+        own = np.exp(Distribution(*leaf).log_likelihood(table.values))
+        inside = (x[:, None] > x[cells == k].min()) & (x[:, None] < x[cells == k].max())
+        assert own[inside[:, 0]].mean() > 2 * own[~inside[:, 0]].mean()
+
+
+def test_a_category_that_no_row_has_is_as_likely_in_every_cell() -> None:
+    table = fc.Table.of({"x": ["a"] * 40 + ["b"] * 10 + ["c"]}).rows(np.arange(50))
+    cells = cells_of(table, CellTask("x", 24, True), LEAST)
+    chances = [np.exp(Distribution(*leaf).log_likelihood(np.full((1, 1), 2.0)))[0]
+               for leaf in cell_leaves(table, "x", cells, LEAST).values()]  # fmt: skip
+    assert 0 < chances[0] == pytest.approx(chances[1], rel=0.05)
+
+
+def test_a_column_without_values_has_one_leaf() -> None:
+    table = fc.Table(fc.Schema.real(["x"]), np.full((30, 1), np.nan))
+    assert list(cell_leaves(table, "x", np.zeros(30, np.int64), LEAST)) == [0]
