@@ -25,7 +25,10 @@ from tests.methods.inventory import INVENTORY, declared
 from tests.methods.runs import CASES, programs_of
 
 KEY = bytes(range(100, 132))
-SPARE = {"FedPC, clusters": ["clusters/others"]}  # its reader cannot know how many others tell
+SPARE = {  # whose readers cannot know how many others tell, or how many rows a party has
+    "FedPC, clusters": ["clusters/others"],
+    "alignment": ["rows/tokens"],
+}
 SLOW = ("FedPC, by sums", "FedPC, cells in views", "FedPC, cells together")
 ANSWERS = ("FedPC, questions", "FedPC, answers of the root")  # methods/fedpc has tests of these
 
