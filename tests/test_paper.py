@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -85,3 +86,26 @@ def test_a_run_that_is_broken_off_goes_on_where_it_was(
     assert worked == [0, 1, 1, 2]
     rows = json.loads(path.read_text("utf-8"))["found"]["mixture-table-1"]["rows"]
     assert rows == [["x", "", "0.50 ± 0.50", "", ""]]
+
+
+NUMBERED = {"circuits": (7, 5), "forests": (8, 7), "mixtures": (1, 7), "fusion": (3, 3)}
+
+
+@pytest.mark.parametrize("key", NUMBERED)
+def test_every_table_and_figure_of_a_paper_is_there_or_excused(key: str) -> None:
+    paper_, sizes = dict(zip(NUMBERED, paper.PAPERS, strict=True))[key], NUMBERED[key]
+    told = [item.title.partition(":")[0] for item in paper_.items]
+    told += [missing.name for missing in paper_.missing]
+    for kind, size in zip(("Table", "Figure"), sizes, strict=True):
+        found = {n for text in told for n in _numbers(kind, text)}
+        assert found >= set(range(1, size + 1)), kind
+
+
+def _numbers(kind: str, text: str) -> set[int]:
+    """Of "Tables 4 to 6 and 8", 4, 5, 6 and 8."""
+    found: set[int] = set()
+    for numbers in re.findall(rf"{kind}s? (\d+(?:(?:, | and | to )\d+)*)", text):
+        for part in re.split(", | and ", numbers):
+            first, _, last = part.partition(" to ")
+            found |= set(range(int(first), int(last or first) + 1))
+    return found

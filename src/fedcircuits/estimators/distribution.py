@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from fedcircuits.circuits.questions.queryable import Queryable, Regions
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import QueryError
+from fedcircuits.estimators import record
 from fedcircuits.estimators.circuit_model import CircuitModel
 from fedcircuits.estimators.federated import FederatedEstimator, ask
 from fedcircuits.estimators.model import Given, Model
@@ -66,6 +69,11 @@ class FederatedCircuit(FederatedEstimator[R], Model):
             leaves |= view.parameters.circuits
         parameters = Parameters(self.joint_.parameters.values, leaves)
         return CircuitModel(self.circuit_, parameters, self.target)
+
+    def _save_collected(self, path: str | os.PathLike[str]) -> None:
+        """With a record of the training, which reports and the dashboard show."""
+        self.collect().save(path)
+        record.write(Path(path), record.of_training(cast("FederatedEstimator[object]", self)))
 
     def plot(
         self, given: Given = None, columns: Sequence[str] | None = None, ax: Axes | None = None

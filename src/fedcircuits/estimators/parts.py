@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from typing import Any, Protocol, Self
 
 from sklearn.base import BaseEstimator, clone
 
@@ -24,14 +24,10 @@ from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.records import read_from
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, FileError, ProtocolError, QueryError
-from fedcircuits.estimators import record
 from fedcircuits.estimators.in_notebooks import ShownInNotebooks
 from fedcircuits.federation.described import Whereabouts
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.recipes import pack, unpack
-
-if TYPE_CHECKING:
-    from fedcircuits.estimators.federated import FederatedEstimator
 
 
 class Savable(Protocol):
@@ -89,7 +85,6 @@ class ModelInParts(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
 
     def _save_collected(self, path: str | os.PathLike[str]) -> None:
         self.collect().save(path)
-        record.write(Path(path), record.of_training(cast("FederatedEstimator[object]", self)))
 
     def reconnect(self, federation: Federation) -> Self:
         """Connect the model to the sites that hold its parts.
