@@ -15,7 +15,7 @@ from fedcircuits.circuits.graph.circuit import Product
 from fedcircuits.learning.leaf_em import rows_reaching
 from fedcircuits.methods.shared.alone import PSEUDO, MixedAlone, without_few
 from fedcircuits.methods.shared.training import in_one_place
-from tests.methods.shared.test_mixing import apart, spoken
+from tests.methods.shared.tables import apart, spoken
 from tests.methods.watched import Watched
 
 CANDIDATES = (fc.MixtureOfNormals(1), fc.MixtureOfNormals(2, apart=True))

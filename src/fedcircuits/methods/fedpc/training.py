@@ -151,13 +151,12 @@ def client(
 ) -> Flow[View]:
     """``given``: clusters of its rows, found with the other parties before (methods/vertical);
     ``sharers``: circuits by sums in question, where parties have few rows (methods/shared);
-    ``mixed``: circuits to learn alone and mix, if it has few rows and nothing is added up."""
+    ``mixed``: circuits that it learns alone from few rows, if nothing is added up."""
     if sharers:
         check_least(party, plan.shares)
     run = (METHOD, FedPCAssignment, plan.target if plan.share_target else None, plan.members)
     assignment, table = yield from introduce(party, *run)
-    _check_work(assignment)
-    _check_rows(table, given)
+    _check(assignment, table, given)
     every, table = table if sharers else None, rare_mixed(table, party.least_count)
     members, work, order = plan.members, assignment.work, None
     if assignment.tokens:
@@ -170,12 +169,11 @@ def client(
     tag = ClientWork.tag if order is not None else FedPCAssignment.tag
     work.check(table.names, tag, plan.share_clusters)
     plan.check_cells(work.cells)
-    if mixed and len(table) < FEW_ROWS:
+    if mixed and len(table) < FEW_ROWS:  # of all classes
         learner, classes = MixedAlone.of(learner, mixed, plan.target), None
     stamp, seed = _stamp(table, plan, learner, classes), (plan.seed, _number(party.name))
     about = plan.clusters, classes, plan.target, seed, stamp, party.least_count
-    clustering = RowClustering(table, *about)
-    labels = yield from clustering.labels(work.tasks, order, given)
+    labels = yield from RowClustering(table, *about).labels(work.tasks, order, given)
     how = learner, seed, stamp, plan.weights != "sizes"
     learned, gains = yield from learn_judged(party, table, work, labels, *how)
     learned |= yield from learn_cells(party, table, work.cells)
@@ -190,12 +188,10 @@ def client(
         yield from counts.contribute({d: label[order] for d, label in labels.items()})
     way, schema = plan.way_of_em(horizontal=order is None), table.schema
     rows = None if way is None else table
-    del table, clustering  # others may learn for long, and rows take memory
+    del table  # others may learn for long, and rows take memory
     graph = yield from receive(COORDINATOR, UsedLeaves)
     _check_used(graph, learned, way)
-    leaves = tuple(Leaf(n, CIRCUIT, learned[n][0].schema.names) for n in graph.used)
-    parameters = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
-    view = _view(party, plan, schema, leaves, parameters)
+    view = _view(party, plan, schema, {n: learned[n] for n in graph.used})
     if every is not None:  # sums are of all parties: no category is rare at one of them
         alone = partial(fitted_leaf, learner, seed=plan.seed, least=party.least_count)
         shared = plan.shares, sharers, plan.validation
@@ -209,11 +205,11 @@ def _view(
     party: Party,
     plan: FedPCPlan,
     schema: Schema,
-    leaves: tuple[Leaf, ...],
-    parameters: Parameters,
+    learned: dict[str, LearnedLeaf],
 ) -> View:
+    leaves = tuple(Leaf(n, CIRCUIT, circuit.schema.names) for n, (circuit, _) in learned.items())
     allowed = party.allow_collect, QuestionBudget(party.most_questions), plan.answers
-    return View(party.name, schema, leaves, parameters, *allowed)
+    return View(party.name, schema, leaves, Parameters({}, learned), *allowed)
 
 
 def _classes(
@@ -230,15 +226,14 @@ def _classes(
     return None if number or np.isnan(y).all() else y
 
 
-def _check_work(assignment: FedPCAssignment) -> None:
+def _check(assignment: FedPCAssignment, table: Table, labels: Labels | None) -> None:
+    """MessageError unless work is sent when it is due; SiteError unless there is a cluster for each
+    of its rows, where clusters are given; FederationError at the owner of numbers whose squares
+    others would refuse."""
     fits = (assignment.work is None) == assignment.tokens
     problem = "it is sent at once, or with tokens when rows are matched"
     require(fits, COORDINATOR, FedPCAssignment, "work", problem)
 
-
-def _check_rows(table: Table, labels: Labels | None) -> None:
-    """SiteError unless there is a cluster for each of its rows, where clusters are given;
-    FederationError at the owner of numbers whose squares others would refuse."""
     if labels is not None and len(labels) != len(table):
         raise SiteError(
             f"clusters must have a label for each of {len(table):,} rows, got {len(labels):,}: fit "

@@ -78,7 +78,7 @@ class MixedAlone(BaseEstimator):  # type: ignore[misc]
     def _weights(self, table: Table) -> Array:
         """Of the learner and of every candidate, by rows that are held out."""
         if len(table) < FEWEST:
-            return np.eye(1 + len(self.sharers))[0]
+            return np.asarray(np.eye(1 + len(self.sharers))[0])
         part = np.random.default_rng(self.random_state).permutation(len(table)) % PARTS
         logs = []
         for fold in range(3 if len(table) < FOLDS else 1):
