@@ -5,7 +5,8 @@ w_k ≥ 0, and all windows together are 1 everywhere. The leaf of the cell is f 
 that the leaves of all cells, mixed by their rows, are f again: whatever joins columns by their
 cells says no less of a single column than its owner knows alone.
 
-    categories   a category is in its cell alone; those that no row has are in all cells, by rows
+    categories   a common category is in its cell alone; all others are in that of rare ones or, if
+                 these have none, in all cells, by rows
     histograms   bins are in the cells that their rows are in, by these rows
     families     bins at quantiles of f. Windows overlap: a cell is a normal distribution as wide as
                  the cell plus a kernel that suits the number of rows
@@ -70,9 +71,12 @@ def _of_categories(
     rule = "bernoulli" if variable.kind == "boolean" else "categorical"
     circuit = Circuit((Leaf("cell", rule, schema.names),), schema)
     codes, sizes = marginals.values[seen, 0].astype(np.int64), np.bincount(label)
+    common = np.bincount(codes, minlength=len(share)) >= marginals.least
     windows = np.zeros((len(sizes), len(share)))  # (cells, categories)
-    windows[label, codes] = 1.0
-    windows[:, ~windows.any(axis=0)] = (sizes / sizes.sum())[:, None]
+    windows[label, codes] = common[codes]
+    rest = ~windows.any(axis=1)  # the cell of rare categories, if there is one
+    held = rest.astype(np.float64) if rest.any() else windows @ share
+    windows[:, ~common] = (held / held.sum())[:, None]
     for own, rows in zip(windows, sizes, strict=True):
         inside, trace = own * share, TRACE / (rows + 1)
         mixed = (1 - trace) * inside / inside.sum() + trace * share
