@@ -24,7 +24,7 @@ from scipy.special import logsumexp, ndtr
 from scipy.stats import poisson
 
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
-from fedcircuits.circuits.graph.family import Array, Arrays, family
+from fedcircuits.circuits.graph.family import Array, Arrays, Family, family
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.learning.independence import Index
 from fedcircuits.learning.least_counts import pooled
@@ -116,7 +116,7 @@ class _Normals:
     def windows(self, x: Array) -> Array:
         """The share of every cell at points (cells, points). Beyond the outer cells it stays."""
         logs = self.logs(np.clip(x, self.mean.min(), self.mean.max()))
-        return np.exp(logs - logsumexp(logs, axis=0))
+        return np.asarray(np.exp(logs - logsumexp(logs, axis=0)))
 
 
 def _of_numbers(
@@ -232,8 +232,9 @@ def _wide(marginals: Marginals, kind: str) -> dict[str, Array]:
 
 def _of_quantiles(rule: str, p: Mapping[str, Array]) -> tuple[Array, Array]:
     """Edges and masses of bins at quantiles of a family, finer in its tails."""
-    steps = ndtr(np.linspace(-REACH, REACH, BINS + 1))
-    edges, at = np.unique(family(rule).quantile(steps, p), return_index=True)
+    steps, kind = ndtr(np.linspace(-REACH, REACH, BINS + 1)), family(rule)
+    assert isinstance(kind, Family)
+    edges, at = np.unique(kind.quantile(steps, p), return_index=True)
     mass = np.diff(np.append(steps[at[:-1]], steps[-1]))
     return edges, mass / mass.sum()
 
