@@ -89,7 +89,7 @@ def _of_categories(
 
 
 @dataclass(frozen=True, slots=True)
-class _Normals:
+class _CellNormals:
     """A normal distribution of every cell, as wide as the cell and a kernel; each (cells,)."""
 
     weight: Array
@@ -97,7 +97,7 @@ class _Normals:
     variance: Array
 
     @classmethod
-    def of(cls, x: Array, label: Index, cells: int) -> _Normals:
+    def of(cls, x: Array, label: Index, cells: int) -> _CellNormals:
         rows = np.maximum(np.bincount(label, minlength=cells), 1e-9)
         mean = np.bincount(label, x, cells) / rows
         within = np.bincount(label, np.square(x - mean[label]), cells) / rows
@@ -123,7 +123,7 @@ def _of_numbers(
     schema: Schema, marginals: Marginals, x: Array, seen: Index, label: Index
 ) -> list[LearnedCell]:
     values, cells = x[seen], int(label.max()) + 1
-    normals = _Normals.of(values, label, cells)
+    normals = _CellNormals.of(values, label, cells)
     if schema.variables[0].kind == "real" and not marginals.lumpy:
         scores = marginals.scores(seen, [0])[0]
         if _kernel_score(values, label, cells) >= max(scores.values()):
@@ -159,7 +159,7 @@ def _kernel_score(x: Array, label: Index, cells: int) -> float:
         if not rest.any() or rest.all():
             return -np.inf
         known, own = np.unique(label[rest], return_inverse=True)
-        normals = _Normals.of(x[rest], own.reshape(-1), len(known))
+        normals = _CellNormals.of(x[rest], own.reshape(-1), len(known))
         held, deviation = x[~rest], 2 * np.sqrt(normals.variance)
         tail = _student(held, normals.mean, deviation) + np.log(normals.weight)[:, None]
         within = np.log(1 - TAIL) + normals.logs(held)
