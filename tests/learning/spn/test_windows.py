@@ -60,12 +60,18 @@ def test_windows_lie_at_their_cells() -> None:
         assert own[inside[:, 0]].mean() > 2 * own[~inside[:, 0]].mean()
 
 
-def test_a_category_that_no_row_has_is_as_likely_in_every_cell() -> None:
-    table = fc.Table.of({"x": ["a"] * 40 + ["b"] * 10 + ["c"]}).rows(np.arange(50))
+@pytest.mark.parametrize("rare", [0, 1, 3])
+def test_rare_categories_are_as_likely_in_every_cell(rare: int) -> None:
+    """Which of them rows have, and how many rows, does not show."""
+    names = ["a"] * 40 + ["b"] * 10 + ["c", "d", "e"][:rare]
+    declared = fc.Table.of({"x": [*names, "c", "d", "e"]})
+    table = rare_mixed(declared.rows(np.arange(len(names))), LEAST)
     cells = cells_of(table, CellTask("x", 24, True), LEAST)
-    chances = [np.exp(Distribution(*leaf).log_likelihood(np.full((1, 1), 2.0)))[0]
+    test = np.arange(2.0, 5.0)[:, None]
+    chances = [np.exp(Distribution(*leaf).log_likelihood(test))
                for leaf in cell_leaves(table, "x", cells, LEAST).values()]  # fmt: skip
-    assert 0 < chances[0] == pytest.approx(chances[1], rel=0.05)
+    assert len(chances) == 2 and (chances[0] > 0).all()
+    assert np.allclose(chances[0], chances[1], rtol=0.05) and np.ptp(chances[0]) < 1e-9
 
 
 def test_a_column_without_values_has_one_leaf() -> None:

@@ -5,7 +5,8 @@ w_k ≥ 0, and all windows together are 1 everywhere. The leaf of the cell is f 
 that the leaves of all cells, mixed by their rows, are f again: whatever joins columns by their
 cells says no less of a single column than its owner knows alone.
 
-    categories   a category is in its cell alone; those that no row has are in all cells, by rows
+    categories   a common category is in its cell alone; all others are in that of rare ones or, if
+                 these have none, in all cells, by rows
     histograms   bins are in the cells that their rows are in, by these rows
     families     bins at quantiles of f. Windows overlap: a cell is a normal distribution as wide as
                  the cell plus a kernel that suits the number of rows
@@ -23,7 +24,7 @@ from scipy.special import logsumexp, ndtr
 from scipy.stats import poisson
 
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
-from fedcircuits.circuits.graph.family import Array, Arrays, family
+from fedcircuits.circuits.graph.family import Array, Arrays, Family, family
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.learning.independence import Index
 from fedcircuits.learning.least_counts import pooled
@@ -70,9 +71,12 @@ def _of_categories(
     rule = "bernoulli" if variable.kind == "boolean" else "categorical"
     circuit = Circuit((Leaf("cell", rule, schema.names),), schema)
     codes, sizes = marginals.values[seen, 0].astype(np.int64), np.bincount(label)
+    common = np.bincount(codes, minlength=len(share)) >= marginals.least
     windows = np.zeros((len(sizes), len(share)))  # (cells, categories)
-    windows[label, codes] = 1.0
-    windows[:, ~windows.any(axis=0)] = (sizes / sizes.sum())[:, None]
+    windows[label, codes] = common[codes]
+    rest = ~windows.any(axis=1)  # the cell of rare categories, if there is one
+    held = rest.astype(np.float64) if rest.any() else windows @ share
+    windows[:, ~common] = (held / held.sum())[:, None]
     for own, rows in zip(windows, sizes, strict=True):
         inside, trace = own * share, TRACE / (rows + 1)
         mixed = (1 - trace) * inside / inside.sum() + trace * share
@@ -85,7 +89,7 @@ def _of_categories(
 
 
 @dataclass(frozen=True, slots=True)
-class _Normals:
+class _CellNormals:
     """A normal distribution of every cell, as wide as the cell and a kernel; each (cells,)."""
 
     weight: Array
@@ -93,7 +97,7 @@ class _Normals:
     variance: Array
 
     @classmethod
-    def of(cls, x: Array, label: Index, cells: int) -> _Normals:
+    def of(cls, x: Array, label: Index, cells: int) -> _CellNormals:
         rows = np.maximum(np.bincount(label, minlength=cells), 1e-9)
         mean = np.bincount(label, x, cells) / rows
         within = np.bincount(label, np.square(x - mean[label]), cells) / rows
@@ -112,14 +116,14 @@ class _Normals:
     def windows(self, x: Array) -> Array:
         """The share of every cell at points (cells, points). Beyond the outer cells it stays."""
         logs = self.logs(np.clip(x, self.mean.min(), self.mean.max()))
-        return np.exp(logs - logsumexp(logs, axis=0))
+        return np.asarray(np.exp(logs - logsumexp(logs, axis=0)))
 
 
 def _of_numbers(
     schema: Schema, marginals: Marginals, x: Array, seen: Index, label: Index
 ) -> list[LearnedCell]:
     values, cells = x[seen], int(label.max()) + 1
-    normals = _Normals.of(values, label, cells)
+    normals = _CellNormals.of(values, label, cells)
     if schema.variables[0].kind == "real" and not marginals.lumpy:
         scores = marginals.scores(seen, [0])[0]
         if _kernel_score(values, label, cells) >= max(scores.values()):
@@ -155,7 +159,7 @@ def _kernel_score(x: Array, label: Index, cells: int) -> float:
         if not rest.any() or rest.all():
             return -np.inf
         known, own = np.unique(label[rest], return_inverse=True)
-        normals = _Normals.of(x[rest], own.reshape(-1), len(known))
+        normals = _CellNormals.of(x[rest], own.reshape(-1), len(known))
         held, deviation = x[~rest], 2 * np.sqrt(normals.variance)
         tail = _student(held, normals.mean, deviation) + np.log(normals.weight)[:, None]
         within = np.log(1 - TAIL) + normals.logs(held)
@@ -228,8 +232,9 @@ def _wide(marginals: Marginals, kind: str) -> dict[str, Array]:
 
 def _of_quantiles(rule: str, p: Mapping[str, Array]) -> tuple[Array, Array]:
     """Edges and masses of bins at quantiles of a family, finer in its tails."""
-    steps = ndtr(np.linspace(-REACH, REACH, BINS + 1))
-    edges, at = np.unique(family(rule).quantile(steps, p), return_index=True)
+    steps, kind = ndtr(np.linspace(-REACH, REACH, BINS + 1)), family(rule)
+    assert isinstance(kind, Family)
+    edges, at = np.unique(kind.quantile(steps, p), return_index=True)
     mass = np.diff(np.append(steps[at[:-1]], steps[-1]))
     return edges, mass / mass.sum()
 
