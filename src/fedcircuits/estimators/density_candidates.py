@@ -34,7 +34,8 @@ class Candidate:
 
 def candidates(schema: Schema, seed: int | None) -> list[Candidate]:
     """Learners that suit the columns, cheap ones first, and LearnSPN among the first."""
-    first, spn, *products = [_products(1, seed), _spn(seed), *map(_products, (8, 32), (seed, seed))]
+    first, *products = [_products(k, seed) for k in (1, 3, 8, 32)]
+    spn = Candidate("LearnSPN", 0, lambda _: LearnSPN(random_state=seed))
     hidden = [_hidden_tree(k, n, seed) for k, n in ((8, 16), (16, 32), (32, 0))]
     normals = _normals(schema, seed)
     if len(schema) > MANY_COLUMNS:
@@ -53,10 +54,6 @@ def candidates(schema: Schema, seed: int | None) -> list[Candidate]:
         )
     )
     return learners + [_hidden_tree(k, n, seed) for k, n in ((64, 128), (128, 256), (256, 0))]
-
-
-def _spn(seed: int | None) -> Candidate:
-    return Candidate("LearnSPN", 0, lambda _: LearnSPN(random_state=seed))
 
 
 def _products(components: int, seed: int | None) -> Candidate:

@@ -22,10 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedcircuits.circuits.evaluation.counts import Derivative
 from fedcircuits.circuits.evaluation.devices import empty, here, placed
 from fedcircuits.circuits.evaluation.direct import DirectStep, JointStep, JointValues
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
-from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
+from fedcircuits.circuits.evaluation.lookup import LookupValues
 from fedcircuits.circuits.evaluation.pairs import FamilyPart
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, Values
 from fedcircuits.circuits.evaluation.statistics import Frame, Inputs
@@ -236,28 +237,35 @@ class _LogLikelihood(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, weight):  # type: ignore[no-untyped-def]
-        program = ctx.model.program
-        gradient = empty(tuple(ctx.state.values.shape), ctx.state.values)
-        derivatives = program.descend(ctx.state, ctx.packed, weight, gradient)
-        out = []
-        for step, derivative, p in zip(program.steps, derivatives, ctx.packed.values, strict=True):
-            if isinstance(derivative, Tensor):
-                counts = derivative.mul_(p)
-                out.append(counts.addcmul_(p, counts.sum(-1, keepdim=True), value=-1))
-            elif isinstance(step, LookupStep) and isinstance(derivative, LeafCounts):
-                count = derivative.count[:, None]
-                out.append(derivative.sums.addcmul_(p.table, count, value=-1))
-            elif isinstance(step, LinearStep) and isinstance(derivative, LeafCounts):
-                out += [derivative.sums, derivative.count]
-            elif isinstance(step, DirectStep):
-                out.append(step.rows_in(gradient).flatten(0, 1))
-            elif isinstance(step, JointStep):
-                out.append(step.rows_in(gradient)[0])
-        by_rows = None
-        if ctx.needs_input_grad[2]:
-            with here(program.device):
-                by_rows = _by_inputs(program, ctx.model.packed(), ctx.state.inputs.x, gradient)
+        program, x = ctx.model.program, ctx.state.inputs.x
+        with here(program.device), program.scratch.room() as matrix:
+            gradient = matrix("gradient", tuple(ctx.state.values.shape), program.dtype)
+            derivatives = program.descend(ctx.state, ctx.packed, weight, gradient)
+            out = _by_tensors(program, ctx.packed, derivatives, gradient)
+            by_rows = None
+            if ctx.needs_input_grad[2]:
+                by_rows = _by_inputs(program, ctx.model.packed(), x, gradient)
         return (None, None, by_rows, *out)
+
+
+def _by_tensors(
+    program: CircuitProgram, packed: Packed, derivatives: list[Derivative], gradient: Tensor
+) -> list[Tensor]:
+    """Derivatives by what the operation depends on."""
+    out = []
+    for step, derivative, p in zip(program.steps, derivatives, packed.values, strict=True):
+        if isinstance(derivative, Tensor) and isinstance(p, Tensor):
+            counts = derivative.mul_(p)
+            out.append(counts.addcmul_(p, counts.sum(-1, keepdim=True), value=-1))
+        elif isinstance(p, LookupValues) and isinstance(derivative, LeafCounts):
+            out.append(derivative.sums.addcmul_(p.table, derivative.count[:, None], value=-1))
+        elif isinstance(step, LinearStep) and isinstance(derivative, LeafCounts):
+            out += [derivative.sums, derivative.count]
+        elif isinstance(step, DirectStep):
+            out.append(step.rows_in(gradient).flatten(0, 1).clone())
+        elif isinstance(step, JointStep):
+            out.append(step.rows_in(gradient)[0].clone())
+    return out
 
 
 def _by_inputs(program: CircuitProgram, packed: Packed, x: Tensor, gradient: Tensor) -> Tensor:

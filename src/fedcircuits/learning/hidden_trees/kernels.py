@@ -17,6 +17,7 @@ LEAST = np.float32(1e-30)  # of the largest state, when one more factor has come
 LOST = -1e100  # compilers may take it that there are no infinities
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 FAST = {"nnan", "ninf", "nsz", "arcp", "contract", "reassoc"}
+ALONE = 1 << 18  # numbers multiplied in a product of matrices that a BLAS leaves on one thread
 compiled = nb.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 
 
@@ -88,6 +89,17 @@ def values_of(a, b, rows, codes, variables, leaves, children, sums, values, logs
 
 
 @compiled
+def sums_of(a, b, rows, values, weight, sums):  # type: ignore[no-untyped-def]
+    """Sums above nodes a to b, values · weightᵀ, by pieces of the rows."""
+    step = max(1, ALONE // weight[0].size)
+    for n in range(a, b):
+        u, s = values[n], sums[n]
+        for first in range(rows[0], rows[1], step):
+            last = min(first + step, rows[1])
+            np.dot(u[first:last], weight[n].T, s[first:last])
+
+
+@compiled
 def draw(table, inverse, first, sizes, back, range_of, next_one, pictures):  # type: ignore[no-untyped-def]
     """Add the shares of levels to their two ranges; inverse (variables, K) is of the counts."""
     for v in range(len(first)):
@@ -136,6 +148,30 @@ def flows_of(a, b, rows, pulled, values):  # type: ignore[no-untyped-def]
         for r in range(rows[0], rows[1]):
             for k in range(values.shape[2]):
                 values[n, r, k] *= pulled[n - a, r - rows[0], k]
+
+
+@compiled
+def down_to(a, b, rows, parent, weight, values, sums, shares):  # type: ignore[no-untyped-def]
+    """All three steps down for nodes a to b: pulls, the derivative by the weights, and flows. By
+    pieces of the rows that stay in the cache."""
+    units = weight.shape[1]
+    step = max(1, ALONE // weight[0].size)
+    more = np.empty((units, units), np.float32)
+    pulled = np.empty((step, units), np.float32)
+    for n in range(a, b):
+        for first in range(rows[0], rows[1], step):
+            last = min(first + step, rows[1])
+            pulls_of(n, n + 1, (first, last), parent, values, sums)
+            pull, u = sums[n][first:last], values[n][first:last]
+            if first == rows[0]:
+                np.dot(pull.T, u, shares[n])
+            else:
+                np.dot(pull.T, u, more)
+                shares[n] += more
+            np.dot(pull, weight[n], pulled[: last - first])
+            for r in range(last - first):
+                for k in range(units):
+                    u[r, k] *= pulled[r, k]
 
 
 @compiled

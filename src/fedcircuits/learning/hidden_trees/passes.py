@@ -30,6 +30,7 @@ from fedcircuits.learning.hidden_trees.shape import TreeShape
 Floats = npt.NDArray[np.float32]
 Span = tuple[int, int]
 TOGETHER = 1 << 18  # numbers of the nodes of a level that go through at once: a megabyte
+SMALL = 64  # states up to which products of single nodes beat those of many nodes at once
 LOST_SCALE = 1e-6  # at which the decay is written into the tables
 LEAST = np.float32(1e-30)
 LEAST_WEIGHT = np.float32(1e-20)  # a row may need what no row of the last batches did
@@ -156,8 +157,11 @@ class TreePasses:
             rows = slice(*span)
             for a, b in self._spans(span):
                 evaluate(a, b, span)
-                pulled = weight[a:b].transpose(1, 2)
-                torch.bmm(room.values[a:b, rows], pulled, out=room.sums[a:b, rows])
+                if self.shape.units <= SMALL:
+                    kernels.sums_of(a, b, span, values, state.weight, sums)
+                    continue
+                turned = weight[a:b].transpose(1, 2)
+                torch.bmm(room.values[a:b, rows], turned, out=room.sums[a:b, rows])
             evaluate(self.nodes - 1, self.nodes, span)
 
         list(in_threads(up, _shared(len(x))))
@@ -180,10 +184,15 @@ class TreePasses:
             span, flow = spans[thread], self.flows[thread]
             rows = slice(*span)
             for a, b in reversed(list(self._spans(span))):
-                kernels.pulls_of(a, b, span, shape.parent, values, sums)
-                w, u = room.sums[a:b, rows], room.values[a:b, rows]
-                torch.bmm(w.transpose(1, 2), u, out=flow[a:b])
-                kernels.flows_of(a, b, span, torch.bmm(w, weight[a:b]).numpy(), values)
+                if shape.units <= SMALL:
+                    kernels.down_to(
+                        a, b, span, shape.parent, state.weight, values, sums, flow.numpy()
+                    )
+                else:
+                    kernels.pulls_of(a, b, span, shape.parent, values, sums)
+                    w, u = room.sums[a:b, rows], room.values[a:b, rows]
+                    torch.bmm(w.transpose(1, 2), u, out=flow[a:b])
+                    kernels.flows_of(a, b, span, torch.bmm(w, weight[a:b]).numpy(), values)
                 if len(spans) == 1:  # while they are in the cache
                     count((a, b))
 
