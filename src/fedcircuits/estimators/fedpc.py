@@ -128,7 +128,7 @@ class FedPC(FederatedCircuit[Result]):
         What joins parties that hold different columns: the combinations of the parties' clusters
         that occur, or a latent tree over the cells of all columns. For each sealed row token, the
         coordinator learns one cluster per party and circuit, or with "tree" one of at most 24 cells
-        of every column, which is nearly the exact values. "auto": combinations for two
+        of every column, which is nearly the exact values. "auto": combinations for up to four
         parties; for more, the tree, from the cells of a few columns at a time: a row has a
         different token each time, and at least ``least_count`` rows of a party share its cells.
         Combinations are also used if that would take more than 64 views (a party has more than

@@ -26,7 +26,7 @@ LEAST = 0.5  # times the fewest rows: of a part that is divided by values
 SURE = 10.0  # nats that leaves of a class, or values of a column, must gain on held-out rows
 
 
-class Judge:
+class PartJudge:
     """Judges parts of one table."""
 
     def __init__(

@@ -32,7 +32,7 @@ from fedcircuits.learning.chow_liu.trees import forest_nodes, spanning_tree
 from fedcircuits.learning.independence import Floats, Index, groups
 from fedcircuits.learning.spn.clustering import Features, split_rows
 from fedcircuits.learning.spn.dependence import THRESHOLD, Dependence
-from fedcircuits.learning.spn.judging import SURE, Judge
+from fedcircuits.learning.spn.judging import SURE, PartJudge
 from fedcircuits.learning.spn.marginals import FEW, Marginals
 from fedcircuits.tables.schema import Schema
 
@@ -177,7 +177,7 @@ class _Growth:
         several = self.by_class is not None or settings.least_count > 1
         sure = SURE if several else 0.0
         self.marginals = Marginals(values, schema, weight, rng, context, settings.least_count, sure)
-        self.judge = Judge(
+        self.judge = PartJudge(
             self.marginals, self.dependence, self.weight, settings.fewest(float(weight.sum())),
             settings.least_count, target, settings.trees,
         )  # fmt: skip

@@ -232,6 +232,8 @@ def _states(
         if category or _alike(main, other):
             completed = np.where(completed < 0, other, completed)
     kept, states = np.unique(main[main >= 0]), np.full(len(completed), -1, np.int64)
+    if not len(kept):  # rows were too few to send any cell of it
+        return states, [0]
     at = np.minimum(np.searchsorted(kept, completed), len(kept) - 1)
     same = (completed >= 0) & (kept[at] == completed)
     states[same] = at[same]

@@ -15,9 +15,8 @@ how much its labels say about its rows under the others' circuit,
 log p(x, y) − log p(x) − log p(y), within bounds; how much right labels of the same classes would
 say; and log p(y). It is also named if its labels say hardly any of what right ones would, provided
 that its labels are less common, or say less than elsewhere by more than chance. Labels of rows that
-are merely unlike the others' may say little as well, but still more than if they were shuffled
-between these rows. Wrong labels do not, so a party is named only if its labels gain little over
-shuffled ones, and never if all of them are the same.
+are merely unlike the others' say more than the same labels shuffled, wrong ones do not: a party is
+named only if its labels gain little over shuffled ones, and never if all of them are the same.
 
     shared/totals        client → sum: expected statistics of its rows for every unit of a node
     shared/fit           client → coordinator: mean and variance of the log-likelihoods of its rows
@@ -186,8 +185,7 @@ class Judge:
     def labels(self, packed: Packed) -> Array:
         """What labels say about rows in the mean, what right labels of the same classes would by
         this circuit, by rows drawn from it, and the variance of that for a row; mean and variance
-        of how likely the labels are by themselves; what they gain over the same labels shuffled
-        between the rows, and what right ones would."""
+        of how likely labels are by themselves; what they and right ones gain over shuffled ones."""
         schema = self.beginning.circuit.schema
         if self.target is None or not schema[self.target].size:
             return np.zeros(LABELS)
@@ -195,8 +193,7 @@ class Judge:
         both = self.values[~np.isnan(self.values[:, at])]
         if not len(both):
             return np.zeros(LABELS)
-        classes = schema[self.target].size
-        share = np.bincount(both[:, at].astype(np.int64), minlength=classes) / len(both)
+        share = np.bincount(both[:, at].astype(np.int64)) / len(both)
         nothing = torch.full((DRAWS, len(schema)), torch.nan, dtype=torch.float64)
         drawn = self.program.complete(nothing, packed, np.random.default_rng(0))[0]
         right, variance, shuffled = self._right(drawn, at, packed, share)
@@ -206,9 +203,7 @@ class Judge:
         facts = said.mean(), right, variance, common.mean(), common.var(), gained, right - shuffled
         return np.array(facts)
 
-    def _right(
-        self, drawn: Array, at: int, packed: Packed, share: Array
-    ) -> tuple[float, float, float]:
+    def _right(self, drawn: Array, at: int, packed: Packed, share: Array) -> Array:
         """What right labels say about rows drawn from the circuit, in these shares of the classes,
         the variance of that, and what shuffled ones would say."""
         usual, mean, variance, shuffled = self._said(drawn, at, packed)[0], 0.0, 0.0, 0.0
@@ -219,7 +214,7 @@ class Judge:
                 mean += share[k] * usual[own].mean()
                 variance += share[k] * usual[own].var()
                 shuffled += share[k] * sum(share[j] * others[j][own].mean() for j in others)
-        return mean, variance, shuffled
+        return np.array([mean, variance, shuffled])
 
     def _said(self, both: Array, at: int, packed: Packed) -> tuple[Array, Array]:
         """What the label of every row says about it, in nats within bounds, and how likely it is

@@ -50,7 +50,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT, Party
-from fedcircuits.federation.flow import Compute, Flow, digest, receive, send
+from fedcircuits.federation.flow import Compute, Flow, Tell, digest, receive, send
 from fedcircuits.federation.messages import Message, blaming, require
 from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Collective, Summation
@@ -282,8 +282,8 @@ def in_one_place(
         except StopIteration as stop:
             learned: LearnedTogether = stop.value
             return learned
-        assert isinstance(effect, Compute), "a single member sends nothing"
-        answer = effect.work()
+        assert isinstance(effect, Compute | Tell), "a single member sends nothing"
+        answer = effect.work() if isinstance(effect, Compute) else None
 
 
 def _same_circuit(circuit: Circuit, collective: Collective) -> Flow[None]:
