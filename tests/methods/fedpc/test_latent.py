@@ -158,3 +158,17 @@ def test_what_hides_cells_refuses_the_tree(hidden: dict[str, object]) -> None:
     split = fc.split(mixed(100, 6), 3, by="columns")
     with pytest.raises(FederationError, match="dependence='tree' needs the cells"):
         fc.FedPC(dependence="tree", **hidden).fit(split)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_column_of_which_no_cell_can_be_sent() -> None:
+    """Rows are too few for any of its cells to have the least count of rows in a view."""
+    rng = np.random.default_rng(1)
+    columns: dict[str, object] = {
+        f"x{i}": rng.normal(size=20) if i % 3 else [f"c{v}" for v in rng.integers(0, 5, 20)]
+        for i in range(15)
+    }
+    table = fc.Table.of({**columns, "y": [f"k{v}" for v in rng.integers(0, 3, 20)]})
+    parties = fc.split(table, 5, by="columns", target="y")
+    model = fc.FedPC(target="y", random_state=0).fit(parties)
+    assert np.isfinite(model.score_samples(table)).all()

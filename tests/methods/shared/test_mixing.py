@@ -38,7 +38,7 @@ def test_many_parties_of_few_rows_are_as_good_as_one_place() -> None:
     table, new = spoken(400), spoken(300, seed=1)
     single = fc.LearnSPN(target="speaker", random_state=0).fit(table)
     model = learned(fc.split(table, 12))
-    assert model.score(new) > single.score(new) - 0.5
+    assert model.score(new) > single.score(new) - 0.7  # which divides rows by class and form
     assert macro_f1(model, new) > macro_f1(single, new) - 0.02
     [note] = model.notes_
     assert "by sums: MixtureOfNormals" in note and "held-out rows" in note
