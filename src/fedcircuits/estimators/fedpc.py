@@ -138,7 +138,8 @@ class FedPC(FederatedCircuit[Result]):
     on_lost : {"stop", "continue"}, default="stop"
         What to do when a party is lost; "continue" is possible where others hold its columns.
     random_state : int, optional
-        A seed gives the same model again.
+        A seed gives the same model again. If five or more parties hold several different columns
+        each, it is only nearly the same: which rows are in a view depends on a key.
     privacy : None
         Differential privacy is refused: clusters and leaves are learned from rows without noise.
 
