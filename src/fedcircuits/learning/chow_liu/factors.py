@@ -58,7 +58,7 @@ class FactorMixture:
     def logs(self, rows: StateRows) -> Array:
         """Log-likelihoods of rows at points, with weights, (points, rows)."""
         logs = np.log(np.hstack(self.tables)).astype(np.float32)
-        return np.log(self.weights)[:, None] + logs @ rows.indicators.T
+        return np.asarray(np.log(self.weights)[:, None] + logs @ rows.indicators.T)
 
 
 def points_of(factors: int) -> int:

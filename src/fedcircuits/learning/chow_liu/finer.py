@@ -39,7 +39,8 @@ class FinerStates:
         within = self.within
         if len(within) == len(self.rows):
             return table
-        ends, finer = _ends(np.bincount(self.coarse, self.rows)), _ends(self.rows)
+        rows = np.bincount(self.coarse, self.rows).astype(np.float64)
+        ends, finer = _ends(rows), _ends(self.rows)
         own = ndtri(np.clip(np.cumsum(table, axis=1)[:, :-1], LEAST, 1 - LEAST))
         quantiles = _interpolated(ends, own, finer)
         edges = np.pad(ndtr(quantiles), ((0, 0), (1, 1)), constant_values=(0.0, 1.0))
