@@ -38,3 +38,15 @@ def test_one_program_listens_at_a_time(tmp_path: Path) -> None:
         dialled(tmp_path).close()
     with pytest.raises(OSError):
         dialled(tmp_path)
+
+
+def test_a_line_closed_at_this_end_has_ended_for_who_reads_it(tmp_path: Path) -> None:
+    """A reader that meets any other error would not dial again."""
+    with listening(tmp_path) as server:
+        line = dialled(tmp_path)
+        other = SocketLine(server.accept()[0])
+        other.write("north", b"x")
+        line.close()
+        with pytest.raises(EOFError):
+            line.read()
+        other.close()

@@ -147,7 +147,7 @@ def killed_and_taken_up_again(kits: Path, programs: list[subprocess.Popen[str]])
     while a site kept it from its end."""
     south, audit = programs[2], kits / "south" / "store" / "audit.jsonl"
     with subprocess.Popen([sys.executable, "-c", TRAIN, str(kits / "coordinator")]) as caller:
-        until = time.monotonic() + 500
+        until = time.monotonic() + 200
         while '"event": "begun", "run": "again"' not in audit.read_text():
             assert time.monotonic() < until and caller.poll() is None, "the training did not begin"
             time.sleep(0.005)

@@ -76,7 +76,7 @@ class PacketCarrier(Executor):  # type: ignore[misc]
             self._begin(fl_ctx)
         elif event_type in (EventType.END_RUN, EventType.ABORT_TASK):
             self._over.set()
-            self._hang_up()
+            self._hang_up(self._line)
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
@@ -109,24 +109,30 @@ class PacketCarrier(Executor):  # type: ignore[misc]
             with self._writing:
                 line.write(sender, bytes(message.payload))
         except OSError:
-            self._hang_up()
+            self._hang_up(line)
 
     def _carry(self) -> None:
         """Packets of the program go out; a program that is away is waited for."""
         while not self._over.is_set():
+            line = None
             try:
                 self._line = line = dialled(self._folder)
                 while True:
                     self._send(*line.read())
             except (OSError, EOFError):
-                self._hang_up()
+                self._hang_up(line)
                 self._over.wait(AGAIN)
 
     def _send(self, receiver: str, packet: bytes) -> None:
-        if (cell := self._cells.get(receiver)) is not None:
+        if (cell := self._cells.get(receiver)) is None:
+            return
+        try:
             self._core.fire_and_forget(CHANNEL, TOPIC, cell, Message({}, packet), optional=True)
+        except Exception as error:  # couriers send again
+            LOG.warning("a packet to %s is lost: %s: %s", receiver, type(error).__name__, error)
 
-    def _hang_up(self) -> None:
-        line, self._line = self._line, None
+    def _hang_up(self, line: SocketLine | None) -> None:
         if line is not None:
+            if self._line is line:
+                self._line = None
             line.close()

@@ -31,14 +31,17 @@ class SocketLine:
         self.connection.sendall(HEAD.pack(len(words), len(packet)) + words + packet)
 
     def read(self) -> tuple[str, bytes]:
-        """The next one; EOFError when the other end has closed."""
+        """The next one; EOFError when either end has closed."""
         name, size = HEAD.unpack(self._exactly(HEAD.size))
         return self._exactly(name).decode(), self._exactly(size)
 
     def _exactly(self, size: int) -> bytes:
-        data: bytes = self._reader.read(size)
+        try:
+            data: bytes = self._reader.read(size)
+        except ValueError:  # closed here, by a thread whose write has failed
+            data = b""
         if len(data) < size:
-            raise EOFError("the other end has closed")
+            raise EOFError("the connection is closed")
         return data
 
     def close(self) -> None:
