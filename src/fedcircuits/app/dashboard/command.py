@@ -79,7 +79,8 @@ def bound(host: str, port: int) -> socket.socket:
     from fedcircuits.errors import FederationError
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    line = socket.socket(family, socket.SOCK_STREAM)
+    # by its protocol asyncio knows that answers must not wait for the reader's acknowledgement
+    line = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         line.bind((host, port))
