@@ -221,3 +221,11 @@ def test_values_that_no_category_is(value: object) -> None:
 def test_text_that_cannot_be_written(facts: tuple[object, ...]) -> None:
     with pytest.raises(StructureError, match="half of a pair of UTF-16"):
         Variable(*facts)  # type: ignore[arg-type]
+
+
+def test_labels_are_for_readers() -> None:
+    assert Variable("smoker", "boolean").labels == ("no", "yes")
+    assert Variable("x", "category", (0, "yes", True)).labels == ("0", "yes", "True")
+    assert Variable("bit", "boolean", (0, 1)).labels == ("0", "1")
+    assert Variable("answer", "boolean", ("nein", "ja")).labels == ("nein", "ja")
+    assert Variable("age").labels == ()

@@ -339,7 +339,7 @@ def _colors(belief: Belief) -> list[str]:
 def _bars(belief: Belief) -> tuple[list[str], list[list[float]]]:
     """Names and probabilities; if there are many, the rarer ones share a bar."""
     shares = [belief.before] if belief.after is None else [belief.before, belief.after]
-    names = [shortened(str(c), 13) for c in belief.variable.categories]
+    names = [shortened(label, 13) for label in belief.variable.labels]
     if len(names) <= MOST_BARS:
         return names, [s.tolist() for s in shares]
     order = np.argsort(-np.max(shares, axis=0), kind="stable")

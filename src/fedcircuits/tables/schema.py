@@ -78,6 +78,13 @@ class Variable:
         return len(self.categories)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The categories as a reader sees them; True and False are yes and no."""
+        if self.kind == "boolean" and all(isinstance(c, bool) for c in self.categories):
+            return tuple("yes" if c else "no" for c in self.categories)
+        return tuple(map(str, self.categories))
+
+    @property
     def levels(self) -> int:
         """Number of possible values: codes, or counts up to ``most``; 0 if unknown."""
         return self.size if self.most is None else self.most + 1

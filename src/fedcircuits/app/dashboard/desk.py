@@ -70,7 +70,7 @@ class Desk:
                 "kind": v.kind,
                 "unit": "" if v.dated else v.unit or "",
                 "dated": v.dated,
-                "labels": [_label(c) for c in v.categories] if v.size else [],
+                "labels": list(v.labels),
                 "points": self.grids[i].tolist(),
                 "ends": list(self.ends[i]),
                 "before": self.before[v.name],
@@ -146,7 +146,7 @@ class Desk:
             completed = self.ask_model.mpe(x)
             return {
                 "row": {
-                    v.name: _shown(v.decode(code))
+                    v.name: _shown(v, code)
                     for v, code in zip(self.schema, completed.values[0].tolist(), strict=True)
                 },
                 "given": given,
@@ -282,11 +282,8 @@ def _points(variable: Variable, drawn: Array) -> Array:
     return np.linspace(low - room, high + room, POINTS)
 
 
-def _label(value: object) -> str:
-    if isinstance(value, bool | np.bool_):
-        return "yes" if value else "no"
-    return str(value)
-
-
-def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else _label(value)
+def _shown(variable: Variable, code: float) -> str:
+    if variable.size:
+        return variable.labels[int(code)]
+    value = variable.decode(code)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
