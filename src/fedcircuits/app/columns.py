@@ -117,12 +117,12 @@ def shown_in_table() -> Iterator[None]:
 def show(tables: Mapping[str, Table]) -> None:
     """Show how columns were read that are not obvious; parties whose column was read alike share
     a line."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    converted: dict[tuple[str, str, str], list[str]] = {}
     for party, table in tables.items():
         for r in table.readings:
             if r.how:
-                found.setdefault((r.column, r.became, in_options(r.how)), []).append(party)
-    lines = [[listed(parties), *words] for words, parties in found.items()]
+                converted.setdefault((r.column, r.became, in_options(r.how)), []).append(party)
+    lines = [[listed(parties), *words] for words, parties in converted.items()]
     if lines:
         screen.say("How columns were read:")
         screen.show(TextTable(("party", "column", "read as", "how"), lines, texts=4))

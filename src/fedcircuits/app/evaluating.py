@@ -89,9 +89,9 @@ def scores(evaluation: Evaluation, brief: bool = False) -> TextTable:
     alone become three, by their log-likelihood or first measure."""
     from fedcircuits.app.report import TextTable
 
-    found = _summarised(evaluation.scores) if brief else evaluation.scores
-    names = [n for n in found.columns if found[n].notna().any()]
-    rows = [[str(line), *(_number(found.loc[line, n]) for n in names)] for line in found.index]
+    scores = _summarised(evaluation.scores) if brief else evaluation.scores
+    names = [n for n in scores.columns if scores[n].notna().any()]
+    rows = [[str(line), *(_number(scores.loc[line, n]) for n in names)] for line in scores.index]
     return TextTable(("model", *(TITLES.get(n, n) for n in names)), rows)
 
 

@@ -120,24 +120,24 @@ def _filled(
     for name, missing in gaps.items():
         if missing.any():
             i, variable = rows.schema.index(name), rows.schema[name]
-            found = list(table.column(name)[missing].astype(object))
+            values = list(table.column(name)[missing].astype(object))
             if text:
                 read = ~np.isnan(rows.values[:, i])
-                own, known = frame.loc[read, name], rows.values[read, i]
-                found = _spelled(variable, own, known, table.values[missing, i])
-            filled.loc[missing, name] = found
+                written, known = frame.loc[read, name], rows.values[read, i]
+                values = _spelled(variable, written, known, table.values[missing, i])
+            filled.loc[missing, name] = values
     return filled
 
 
-def _spelled(variable: Variable, own: pd.Series, known: Floats, found: Floats) -> list[object]:
-    """Values as the column writes them: ``own`` are its texts, ``known`` their numbers."""
+def _spelled(variable: Variable, written: pd.Series, known: Floats, codes: Floats) -> list[object]:
+    """Values as the column writes them: ``written`` are its texts, ``known`` their numbers."""
     from fedcircuits.tables.numerals import evidence
 
     if variable.size:
-        words = own.astype(str).groupby(known).agg(lambda texts: texts.mode().iloc[0])
-        return [words.get(code, variable.decode(code)) for code in found]
-    signs = evidence([str(text) for text in own.unique()[:200]])
-    values = [variable.decode(value) for value in found]
+        words = written.astype(str).groupby(known).agg(lambda texts: texts.mode().iloc[0])
+        return [words.get(code, variable.decode(code)) for code in codes]
+    signs = evidence([str(text) for text in written.unique()[:200]])
+    values = [variable.decode(value) for value in codes]
     if variable.kind == "real" and not variable.dated and signs[","] > signs["."]:
         return [str(value).replace(".", ",") for value in values]
     return list(values)

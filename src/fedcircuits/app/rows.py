@@ -46,8 +46,8 @@ class RowReader:
 
     def contents(self, party: str, path: Path) -> object:
         """The uninterpreted content of a file, with the habits for reading it."""
-        found = contents(path, self.declared.reading)
-        return found.following(self._habits(party)) if isinstance(found, TextFrame) else found
+        content = contents(path, self.declared.reading)
+        return content.following(self._habits(party)) if isinstance(content, TextFrame) else content
 
     def rows(self, data: object, schema: Schema) -> Table:
         """Content in the columns of a model."""

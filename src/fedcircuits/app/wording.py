@@ -13,9 +13,9 @@ from shlex import quote
 Replacement = str | Callable[[re.Match[str]], str]
 
 
-def _kind(found: re.Match[str]) -> str:
-    column = found[2] or "COLUMN"
-    return f"--kind {quote(f'{column}={found[3]}')}"
+def _kind(match: re.Match[str]) -> str:
+    column = match[2] or "COLUMN"
+    return f"--kind {quote(f'{column}={match[3]}')}"
 
 
 OPTIONS: tuple[tuple[str, Replacement], ...] = (

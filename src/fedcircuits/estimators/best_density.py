@@ -184,8 +184,8 @@ class _Search:
         chosen, weights = self._together()
         learned, refitted = self._again(chosen)
         schema = self.whole.schema
-        found = learned[0] if len(learned) == 1 else mixed(schema, learned, weights)
-        model = CircuitModel(*found, target)
+        circuit = learned[0] if len(learned) == 1 else mixed(schema, learned, weights)
+        model = CircuitModel(*circuit, target)
         model.__dict__["tried_"] = tuple(self.tried)
         model.__dict__["chosen_"] = " + ".join(f.candidate.name for f in chosen)
         model.__dict__["refitted_"] = refitted
@@ -202,15 +202,15 @@ class _Search:
             return
         begin = self.clock()
         try:
-            found = self._folded(candidate, epochs, rows)
+            scored = self._folded(candidate, epochs, rows)
         except FedcircuitsError as error:
             self.tried.append(Tried(candidate.name, None, 0.0, error=str(error)))
             return
         took = self.clock() - begin
-        if found is None:
+        if scored is None:
             self.tried.append(Tried(candidate.name, None, took * len(self.folds)))
             return
-        first, logs = found
+        first, logs = scored
         rounds = len(getattr(first, "history_", ())) if candidate.epochs else 1
         learned_rows = sum(min(rows, len(train)) for train, _ in self.folds)
         self.costs[candidate.kind] = candidate.size, took / max(rounds, 1) / learned_rows
@@ -274,10 +274,10 @@ class _Search:
         again: what is compiled at its first use, once for all tables, is no cost of the learner."""
         if len(self.train) <= 2 * len(self.trial) and not candidate.epochs:
             return 0.0
-        found = self._timed(candidate)
-        if found * sum(len(train) for train, _ in self.folds) * FEWEST > self.left() / 2:
-            found = min(found, self._timed(candidate))
-        return found
+        seconds = self._timed(candidate)
+        if seconds * sum(len(train) for train, _ in self.folds) * FEWEST > self.left() / 2:
+            seconds = min(seconds, self._timed(candidate))
+        return seconds
 
     def _timed(self, candidate: Candidate) -> float:
         begin = self.clock()
@@ -293,7 +293,7 @@ class _Search:
 
     def _together(self) -> tuple[list[Fit], Array]:
         """The best with their weights: one, or more that are better together."""
-        best, found = self.fits[0].score, np.ones(1)
+        best, weights = self.fits[0].score, np.ones(1)
         rows = len(self.fits[0].logs)
         half = np.random.default_rng(self.seed).permutation(rows) % 2 == 0
         for n in range(2, min(TOGETHER, len(self.fits)) + 1):
@@ -305,9 +305,9 @@ class _Search:
             score = sum(float(_mixture(w, held).sum()) for w, held in apart) / rows
             self.tried.append(Tried(f"mixture of the best {n}", score, 0.0))
             if score > best:
-                best, found = score, best_weights(logs)
-        chosen = [f for f, w in zip(self.fits, found, strict=False) if w > 0]
-        return chosen, found[found > 0]
+                best, weights = score, best_weights(logs)
+        chosen = [f for f, w in zip(self.fits, weights, strict=False) if w > 0]
+        return chosen, weights[weights > 0]
 
     def _again(self, chosen: Sequence[Fit]) -> tuple[list[Learned], bool]:
         """Each of the chosen from all rows, if the budget still holds all of them."""
@@ -333,19 +333,19 @@ class _Search:
         held = sum(len(h) for _, h in self.folds)
         how = f"{held:,} held-out rows" + (", a fifth at a time" if len(self.folds) > 1 else "")
         tried = [f"{f.candidate.name} {f.score:.3f}" for f in self.fits]
-        found = [
+        notes = [
             f"chosen by {how}: {' + '.join(names)}, {score:.3f} nats per row",
             f"tried, by nats per row: {', '.join(tried)}",
         ]
         if late := [t.name for t in self.tried if t.score is None and not t.error]:
-            found.append(f"skipped for lack of time (budget {self.budget:g} CPU s): "
+            notes.append(f"skipped for lack of time (budget {self.budget:g} CPU s): "
                          f"{', '.join(late)}")  # fmt: skip
-        found += [f"{t.name} learned from {t.rows:,} rows, the most that the budget allowed"
+        notes += [f"{t.name} learned from {t.rows:,} rows, the most that the budget allowed"
                   for t in self.tried if t.rows]  # fmt: skip
-        found += [f"{t.name} could not be learned: {t.error}" for t in self.tried if t.error]
+        notes += [f"{t.name} could not be learned: {t.error}" for t in self.tried if t.error]
         if not refitted:
-            found.append("not refitted with the held-out rows: no time was left")
-        return tuple(found)
+            notes.append("not refitted with the held-out rows: no time was left")
+        return tuple(notes)
 
 
 def _mixture(weights: Array, logs: Array) -> Array:

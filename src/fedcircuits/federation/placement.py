@@ -52,8 +52,8 @@ class QuestionBudget:
         """
         if self.most is None:
             return None
-        own = self.answered + counted
-        before = own if self.spend is None else self.spend(rows, self.most)
+        asked = self.answered + counted
+        before = asked if self.spend is None else self.spend(rows, self.most)
         if before + rows > self.most:
             raise QueryError(
                 f"{me} answers at most {self.most:,} query rows per model; {before:,} were asked "

@@ -14,11 +14,11 @@ from fedcircuits.tables.notebook import MOST_NAMES, listed
 
 def totals(ledger: Ledger) -> dict[str, tuple[int, int]]:
     """Messages and bytes of every phase."""
-    found: dict[str, tuple[int, int]] = {}
+    by_phase: dict[str, tuple[int, int]] = {}
     for entry in ledger:
-        messages, size = found.get(entry.phase, (0, 0))
-        found[entry.phase] = (messages + 1, size + entry.bytes)
-    return found
+        messages, size = by_phase.get(entry.phase, (0, 0))
+        by_phase[entry.phase] = (messages + 1, size + entry.bytes)
+    return by_phase
 
 
 def phases(ledger: Ledger) -> list[list[str]]:

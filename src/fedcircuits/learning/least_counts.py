@@ -80,13 +80,13 @@ class RareValues:
         if not ordered:
             mixed = counts[rare].sum() >= least
             return [cls(column, tuple(rare), tuple(rare) if mixed else (int(counts.argmax()),))]
-        found = []
+        pooled = []
         for run in _runs(counts, least):
             mixed = counts[list(run)].sum() >= least
             for codes in [run] if mixed else [(code,) for code in run]:
                 near = int(common[np.abs(common - codes[0]).argmin()]) if len(common) else codes[0]
-                found.append(cls(column, codes, codes if mixed else (near,)))
-        return found
+                pooled.append(cls(column, codes, codes if mixed else (near,)))
+        return pooled
 
 
 def _runs(counts: Array, least: int) -> list[tuple[int, ...]]:

@@ -60,10 +60,10 @@ def taken_from(variable: Variable) -> DatePart | None:
     >>> taken_from(Variable("visit month", "category", PARTS["month"], "month of visit"))
     DatePart(part='month', column='visit')
     """
-    found = _TAKEN.fullmatch(variable.unit or "")
-    if found is None or variable.categories != PARTS[found[1]]:
+    match = _TAKEN.fullmatch(variable.unit or "")
+    if match is None or variable.categories != PARTS[match[1]]:
         return None
-    return DatePart(found[1], found[2])
+    return DatePart(match[1], match[2])
 
 
 EXCEL = 25_569  # days from the first of Excel to 1970-01-01

@@ -149,8 +149,8 @@ class Table:
         ids = ids if row_id is None else assembly.row_ids(columns, row_id)
         rule = _rule(data, decimal, dates)
         if schema is not None:
-            found = assembly.matched(columns, schema, partial, unseen, rule)
-            return cls(schema, found, ids, series)
+            values = assembly.matched(columns, schema, partial, unseen, rule)
+            return cls(schema, values, ids, series)
         inferred, values, readings, habits = assembly.inferred(columns, *stated, rule)
         readings = (*readings, *(ColumnReading(n, LEFT_OUT) for n in dict.fromkeys(drop)))
         return cls(inferred, values, ids, series, readings, habits)

@@ -247,9 +247,9 @@ class _Pages:
     def file_of_samples(self, request: Request, said: Plain) -> Response:
         asked = request.query_params
         known = _object(asked.get("known", "{}"))
-        found = self._drawn(known, asked.get("number", "10"), asked.get("seed", "0"))
+        rows = self._drawn(known, asked.get("number", "10"), asked.get("seed", "0"))
         name = {"Content-Disposition": 'attachment; filename="samples.csv"'}
-        return Response(str(found["csv"]), media_type="text/csv", headers=name)
+        return Response(str(rows["csv"]), media_type="text/csv", headers=name)
 
     def _drawn(self, known: Plain, number: object, seed: object) -> Plain:
         try:

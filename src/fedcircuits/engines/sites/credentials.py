@@ -110,7 +110,9 @@ def revoked_serials(path: Path) -> frozenset[int]:
     return frozenset(e.serial_number for e in _read(path)) if path.exists() else frozenset()
 
 
-def refuse_revoked(context: ssl.SSLContext, path: Path, own: Path, authority: Path) -> None:
+def refuse_revoked(
+    context: ssl.SSLContext, path: Path, certificate_file: Path, authority: Path
+) -> None:
     """Make the connection refuse a revoked server; FederationError if this member is revoked, or if
     the list is not the consortium's. Kits of older versions have none."""
     if not path.exists():
@@ -118,10 +120,12 @@ def refuse_revoked(context: ssl.SSLContext, path: Path, own: Path, authority: Pa
     revoked, issuer = _read(path), certificate_of(authority).public_key()
     if not isinstance(issuer, ec.EllipticCurvePublicKey) or not revoked.is_signature_valid(issuer):
         raise FederationError(f"{path} is not signed by the authority in {authority}")
-    if revoked.get_revoked_certificate_by_serial_number(certificate_of(own).serial_number):
+    if revoked.get_revoked_certificate_by_serial_number(
+        certificate_of(certificate_file).serial_number
+    ):
         raise FederationError(
-            f"{own} was revoked by the lead of the consortium (it is listed in {path}): ask for a "
-            "new kit"
+            f"{certificate_file} was revoked by the lead of the consortium (it is listed in "
+            f"{path}): ask for a new kit"
         )
     context.load_verify_locations(path)
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF

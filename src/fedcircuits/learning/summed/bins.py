@@ -43,15 +43,15 @@ RULES: Rules = {"histogram": Histogram(OUTSIDE), "count_histogram": CountHistogr
 def binned_columns(sketch: Sketch, single: bool = False) -> dict[int, str]:
     """The family of each column that takes a histogram. ``single``: nothing else describes it, so
     that reals which are not normal take one as well."""
-    found = {}
+    families = {}
     for i, variable in enumerate(sketch.schema):
         if not variable.levels and sketch.counts[i].any():
             real = variable.kind == "real"
             odd = sketch.lumpy(i) or _far(sketch, i) if real else _not_poisson(sketch, i)
             odd = odd or (real and single and _not_normal(sketch, i))
             if odd:
-                found[i] = FAMILY[variable.kind]
-    return found
+                families[i] = FAMILY[variable.kind]
+    return families
 
 
 def histogram_start(sketch: Sketch, column: int, x: Array, assignment: Array) -> Arrays:

@@ -74,8 +74,8 @@ class Sketch:
     def rare(self, least: int) -> tuple[RareValues, ...]:
         """Values that fewer rows have, of columns whose bins are values."""
         pairs = enumerate(zip(self.schema, self.counts, strict=True))
-        found = (RareValues.of(i, c, least, not v.size) for i, (v, c) in pairs if v.levels)
-        return tuple(one for of_column in found for one in of_column)
+        pooled = (RareValues.of(i, c, least, not v.size) for i, (v, c) in pairs if v.levels)
+        return tuple(one for of_column in pooled for one in of_column)
 
     def finer(self, least: int) -> Sketch:
         """Bins of about equally many rows, as far as is known. None of fewer than ``4 · least`` is

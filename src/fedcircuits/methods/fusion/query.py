@@ -107,8 +107,8 @@ def shown_rows(votes: bool, showing: Showing, width: int, encoder: Encoder | Non
     show columns as they are."""
     what = "predictions" if votes else "representations"
     what = f"noisy {what}" if showing.noise else what
-    told = "" if votes else getattr(encoder, "tells", "")
-    return f"{what} of single rows, {width} numbers each{f' ({told})' if told else ''}"
+    tells = "" if votes else getattr(encoder, "tells", "")
+    return f"{what} of single rows, {width} numbers each{f' ({tells})' if tells else ''}"
 
 
 def vectors_of(encoder: Encoder, table: Table, owner: str, target: Variable, votes: bool) -> Array:

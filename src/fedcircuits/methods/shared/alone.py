@@ -62,10 +62,10 @@ class MixedAlone(BaseEstimator):  # type: ignore[misc]
         cls, learner: BaseEstimator, sharers: Sequence[SharedLearner], target: str | None
     ) -> Self:
         """``target``: the column to predict, which the learner is told if it asks for it."""
-        own = clone(learner)
-        if "target" in own.get_params():
-            own.set_params(target=target)
-        return cls(own, tuple(sharers))
+        copy = clone(learner)
+        if "target" in copy.get_params():
+            copy.set_params(target=target)
+        return cls(copy, tuple(sharers))
 
     def fit(self, X: Table) -> Self:
         """Learn from some of the rows, weight by the others, and learn from all."""
@@ -93,8 +93,8 @@ class MixedAlone(BaseEstimator):  # type: ignore[misc]
         """The learner's circuit if it is the first, or that of a candidate."""
         if not number:
             learner = clone(self.learner)
-            own = {"least_count": self.least_count, "random_state": self.random_state}
-            learner.set_params(**{k: v for k, v in own.items() if k in learner.get_params()})
+            settings = {"least_count": self.least_count, "random_state": self.random_state}
+            learner.set_params(**{k: v for k, v in settings.items() if k in learner.get_params()})
             learner.fit(table)
             return learner.circuit_, learner.parameters_
         about = self.sharers[number - 1], self.random_state, self.least_count

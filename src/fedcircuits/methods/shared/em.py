@@ -66,7 +66,7 @@ class OwnRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rounds:
-    """What EM has found, and from where the last rounds up to it began."""
+    """The result of EM, and from where the last rounds up to it began."""
 
     fitted: Fitted
     before: Parameters
@@ -89,7 +89,7 @@ def em_by_sums(
     recent = [packed]
     while True:
         name = f"{len(history)}"
-        own, total = yield from sums.passing(rows, packed, name)
+        statistics, total = yield from sums.passing(rows, packed, name)
         history.append(mean_likelihood(*total[:3]))
         yield from tell("shared", len(history) - 1, plan.epochs, history[-1])
         if total[5] >= 0.5:
@@ -101,7 +101,7 @@ def em_by_sums(
             converged = len(history) > 1 and history[-1] - history[-2] < plan.tolerance
         if converged or len(history) > plan.epochs:
             break
-        counts = yield from sums.counts(rows, own, total, name)
+        counts = yield from sums.counts(rows, statistics, total, name)
         with rows.making(f"shared/counts/{name}"):
             counts = with_pseudo_rows(program, ranges.fine(counts), packed, plan)
             packed = program.maximise(counts, packed, ranges.drawing(None))
@@ -130,9 +130,9 @@ class LastRound:
         """Parameters and bounds of leaves; what they are worth is added to the lists."""
         name, times = "levels", self.ranges.times
         sums = _Sums.of(self.program, self.packed, self.rows, InRanges({}, {}))
-        own, total = yield from sums.passing(rows, self.packed, name)
+        statistics, total = yield from sums.passing(rows, self.packed, name)
         history.append(mean_likelihood(*total[:3]))
-        counts = yield from sums.counts(rows, own, total, name)
+        counts = yield from sums.counts(rows, statistics, total, name)
         counts = with_pseudo_rows(self.program, counts, self.packed, self.plan)
         if total[5] >= 0.5:
             tried = TIMES if self.plan.ranges is None else (times,)
@@ -158,31 +158,32 @@ class _Sums:
     """What is added up in a round: first how many rows pass through units, then their counts."""
 
     program: CircuitProgram
-    own: OwnRows
+    held: OwnRows
     ranges: InRanges
     shape: Counts
     units: Units
     sound: SoundStatistics
 
     @classmethod
-    def of(cls, program: CircuitProgram, packed: Packed, own: OwnRows, ranges: InRanges) -> _Sums:
-        shape = ranges.coarse(program.counts(own.learned[:0], packed))
+    def of(cls, program: CircuitProgram, packed: Packed, held: OwnRows, ranges: InRanges) -> _Sums:
+        shape = ranges.coarse(program.counts(held.learned[:0], packed))
         sound = SoundStatistics(are_counts(shape), program)
-        return cls(program, own, ranges, shape, Units.of(program, shape), sound)
+        return cls(program, held, ranges, shape, Units.of(program, shape), sound)
 
     def passing(self, rows: SummedRows, packed: Packed, name: str) -> Flow[tuple[Array, Array]]:
         """What this member counts, and the first total."""
-        work = _Statistics(self.program, packed, self.own, self.ranges)
-        own = yield from rows.counted(f"shared/counts/{name}", work)
-        passing = np.concatenate([own[:HEAD], self.units.rows(own[HEAD:])])
+        work = _Statistics(self.program, packed, self.held, self.ranges)
+        statistics = yield from rows.counted(f"shared/counts/{name}", work)
+        passing = np.concatenate([statistics[:HEAD], self.units.rows(statistics[HEAD:])])
         total = yield from rows.add(f"shared/rows/{name}", passing, ROWS, self.sound.of_rows)
         if total[2] < 0.5 * SCALE:
             raise TableError("no row has an observed value to learn from")
-        return own, total / SCALE
+        return statistics, total / SCALE
 
-    def counts(self, rows: SummedRows, own: Array, total: Array, name: str) -> Flow[Counts]:
-        told = np.append(own[2], self.units.only(own[HEAD:], total[HEAD:], rows.least))
-        summed = yield from rows.add(f"shared/counts/{name}", told, COUNTS, self.sound.problem)
+    def counts(self, rows: SummedRows, statistics: Array, total: Array, name: str) -> Flow[Counts]:
+        known = self.units.only(statistics[HEAD:], total[HEAD:], rows.least)
+        sent = np.append(statistics[2], known)
+        summed = yield from rows.add(f"shared/counts/{name}", sent, COUNTS, self.sound.problem)
         return self.shape.like(summed[1:] / SCALE)
 
 

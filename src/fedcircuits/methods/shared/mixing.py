@@ -86,7 +86,7 @@ class SharedChoice(Message, frozen=True):
     scores: FiniteVector  # of the same, and of the mixture; none if no rows were held out
 
     @property
-    def own(self) -> float:
+    def parties_share(self) -> float:
         return float(self.weights[-1])
 
     @property
@@ -167,7 +167,7 @@ def client(
         yield from send(COORDINATOR, choice)
     if len(choice.scores):
         yield from suspects.client(site.judge(best, choice.best), plan.members)
-    leaves = view.leaves if choice.own else ()
+    leaves = view.leaves if choice.parties_share else ()
     circuits = {leaf.name: view.parameters.circuits[leaf.name] for leaf in leaves}
     if view.me == plan.members[0] and learned is not None:
         circuits[NAME] = learned
@@ -202,7 +202,7 @@ def coordinator(
     odd: tuple[str, ...] = ()
     if len(choice.scores):
         odd = yield from suspects.coordinator(judge, plan.members, len(schema))
-    return with_shared(joint, choice.own, first), _reason(choice, learners, rows), odd
+    return with_shared(joint, choice.parties_share, first), _reason(choice, learners, rows), odd
 
 
 def _chosen(
@@ -282,7 +282,7 @@ def _check(choice: SharedChoice, circuits: int, columns: int, sender: str) -> No
 
 
 def with_shared(joint: Joint, share: float, holder: str) -> Joint:
-    """The joint circuit beside one by sums, which this party answers for; ``own``: its share."""
+    """The joint circuit, with this share, beside one by sums that this party answers for."""
     if share == 1:
         return joint
     leaf = Leaf(NAME, CIRCUIT, joint.circuit.schema.names)
@@ -309,12 +309,13 @@ def _reason(choice: SharedChoice, learners: Sequence[SharedLearner], rows: Seque
     *_, own, mixed = choice.scores
     judged = f"log-likelihood of held-out rows {mixed:.2f}"
     judged += f", under the parties' own circuits {own:.2f}" if own > FLOOR else ""
-    if choice.own == 1:
+    if choice.parties_share == 1:
         return (
             f"the parties' own circuits, although {few}: they are best on held-out rows ({judged})"
         )
     pairs = zip(learners, choice.weights[:-1], strict=True)
     names = [f"{learner}, weight {weight:.2g}" for learner, weight in pairs if weight]
-    names += [f"parties' own circuits, weight {choice.own:.2g}"] if choice.own else []
+    if share := choice.parties_share:
+        names.append(f"parties' own circuits, weight {share:.2g}")
     what = "circuits by sums" if len(names) > 1 else "one circuit by sums"
     return f"{what}: {'; '.join(names)}; because {few} ({judged})"

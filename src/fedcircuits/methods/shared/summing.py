@@ -95,8 +95,8 @@ class SummedRows:
         """The same of groups of rows (groups, numbers), first of all their sizes: nothing else is
         told of those with fewer rows of all parties than the least count."""
         total = yield from self.add(f"{tag}/rows", counts[:, 0], SIZES, counts_problem)
-        told = np.where(total[:, None] >= self.least - 0.5, counts, 0.0)
-        return (yield from self.add(tag, told.reshape(-1), reveals, check)).reshape(counts.shape)
+        sent = np.where(total[:, None] >= self.least - 0.5, counts, 0.0)
+        return (yield from self.add(tag, sent.reshape(-1), reveals, check)).reshape(counts.shape)
 
     def noisy_sum(
         self,
@@ -222,10 +222,10 @@ def _clusters(rows: SummedRows, centres: SummedCentres) -> Flow[Array]:
     shape, problem = (len(centres.points), -1), partial(_clusters_problem, len(centres.points))
     for t in range(ROUNDS if len(centres.points) > 1 else 0):
         tag = f"shared/centres/{t}"
-        own = yield from rows.counted(tag, partial(centres.sums, rows.values))
-        total = yield from rows.add_groups(tag, own.reshape(shape), CENTRES, problem)
+        sums = yield from rows.counted(tag, partial(centres.sums, rows.values))
+        total = yield from rows.add_groups(tag, sums.reshape(shape), CENTRES, problem)
         centres, moves = centres.moved(total)
         if not moves:
             break
-    own = yield from rows.counted("shared/spread", partial(centres.spread, rows.values))
-    return (yield from rows.add_groups("shared/spread", own.reshape(shape), SPREAD, problem))
+    sums = yield from rows.counted("shared/spread", partial(centres.spread, rows.values))
+    return (yield from rows.add_groups("shared/spread", sums.reshape(shape), SPREAD, problem))

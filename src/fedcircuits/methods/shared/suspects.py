@@ -209,11 +209,11 @@ class Judge:
         usual, mean, variance, shuffled = self._said(drawn, at, packed)[0], 0.0, 0.0, 0.0
         others = {k: self._said(_labelled(drawn, at, k), at, packed)[0] for k in _held(share)}
         for k in _held(share):
-            own = drawn[:, at] == k
-            if own.any():
-                mean += share[k] * usual[own].mean()
-                variance += share[k] * usual[own].var()
-                shuffled += share[k] * sum(share[j] * others[j][own].mean() for j in others)
+            members = drawn[:, at] == k
+            if members.any():
+                mean += share[k] * usual[members].mean()
+                variance += share[k] * usual[members].var()
+                shuffled += share[k] * sum(share[j] * others[j][members].mean() for j in others)
         return np.array([mean, variance, shuffled])
 
     def _said(self, both: Array, at: int, packed: Packed) -> tuple[Array, Array]:
@@ -258,8 +258,8 @@ class Judge:
     def sum(self, tag: str, statistics: Array) -> Flow[tuple[Array, Array]]:
         """Totals of units that enough rows of all pass through (units.py), and its own part."""
         rows = yield from self.added(f"{tag}/rows", self.units.rows(statistics), PASSING)
-        own = self.units.only(statistics, rows, self.least)
-        return (yield from self.added(tag, own, TOTALS)), own
+        part = self.units.only(statistics, rows, self.least)
+        return (yield from self.added(tag, part, TOTALS)), part
 
     def added(self, tag: str, numbers: Array, reveals: str) -> Flow[Array]:
         return self.collective.sum(tag, numbers, reveals, check=statistics_problem)
@@ -288,19 +288,19 @@ def _counted(step: Derivative) -> Derivative:
     return step
 
 
-def _rest(total: Array, own: Array) -> Array:
+def _rest(total: Array, part: Array) -> Array:
     """What others have added: nothing, and no rounding error, where only this party has rows."""
-    rest = total - own
+    rest = total - part
     return np.where(np.abs(rest) < ROUNDING, 0.0, rest)
 
 
 def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
     """A party, which may be a suspect itself."""
-    total, own = yield from judge.sum("shared/totals", judge.statistics(judge.packed))
+    total, part = yield from judge.sum("shared/totals", judge.statistics(judge.packed))
 
     def fit() -> Array:
         every = np.ones(len(judge.values), np.bool_)
-        others = judge.maximised(_rest(total, own), judge.packed)
+        others = judge.maximised(_rest(total, part), judge.packed)
         logs = judge.log_values(every, others)
         if len(logs) < judge.least:
             return np.zeros(FACTS)
@@ -358,7 +358,7 @@ def standing_out(fits: Mapping[str, Array]) -> dict[str, float]:
     spread = spread + ODD * (1 - ODD) * np.square(2 * gains)
     rare = (common < np.median(common) - RARE) & (_away(common, varied, rows) < -enough)
     wrong = (said < LITTLE * right) & (gained < HARDLY * gains)
-    less = [_away(own, spread, rows) < -enough for own in (said - right, gained - gains)]
+    less = [_away(change, spread, rows) < -enough for change in (said - right, gained - gains)]
     wrong &= rare | less[0] | less[1]
     alone = (still > 0) & (np.quantile(still, 0.75) == 0)
     out = np.maximum(out, np.where(wrong, SURE, np.where(alone, FAR, 0.0)))

@@ -99,10 +99,10 @@ def check_messages(
     for change in changes:
         reader, record = fresh()[change.receiver], records[change.receiver]
         with as_one_of(len(records)):
-            found = _read_alone(change, reader, record, outcome.kept)
-        if found is None:
-            found = _repeated(change, fresh(), outcome.kept)
-        if problem := _problem(change, found):
+            answer = _read_alone(change, reader, record, outcome.kept)
+        if answer is None:
+            answer = _repeated(change, fresh(), outcome.kept)
+        if problem := _problem(change, answer):
             problems.append(f"{change}: {problem}")
     if problems:
         shown = "\n  ".join(problems[:20])
@@ -140,8 +140,8 @@ def _read_alone(
                 changed, news = True, replace(news, data=encode_fields(change.fields))
             return news.data
         if isinstance(effect, Send):
-            own = Envelope(effect.receiver, effect.tag, bytes(effect.data))
-            return (yield effect) if changed or own != next(sent, None) else None
+            original = Envelope(effect.receiver, effect.tag, bytes(effect.data))
+            return (yield effect) if changed or original != next(sent, None) else None
         return None
 
     try:
