@@ -44,8 +44,9 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(1, min((cores or 1) + 1, room))
 
 
-LONG = ("test_walk.py", "test_readme.py", "test_mixing.py", "test_docs.py", "test_release.py",
-        "test_latent.py", "test_fuzz.py")  # fmt: skip
+LONG = ("test_readme.py", "test_mixing.py", "test_runs.py", "test_walk.py", "test_docs.py",
+        "test_faults.py", "test_demo.py", "test_suspects.py", "test_latent.py", "test_alone.py",
+        "test_bounds.py", "test_release.py", "test_fuzz.py")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -40,22 +40,23 @@ def loaded(code: str, folder: Path, modules: tuple[str, ...]) -> tuple[list[str]
     return names.split(), printed
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import fedcircuits",
-        TABLES + "table.describe()",
-        "import fedcircuits as fc\nfc.Table.read('rows.csv').describe()",
-        TABLES + "assert fc.Federation({'a': table, 'b': table}).kind == 'horizontal'",
-        TABLES + "fc.split(table, 1); fc.Ledger().summary(); fc.Hub(); fc.datasets.names()",
-        "import fedcircuits as fc\nfc.structures.factorised(fc.Schema.real(['a', 'b']))",
-        COMMAND.format("['--help']"),
-        COMMAND.format("['inspect', 'model.fc']"),
-        COMMAND.format("['query', 'model.fc', 'P(diagnosis = benign)']"),
-    ],
+LIGHT = (
+    "import fedcircuits",
+    TABLES + "table.describe()",
+    "import fedcircuits as fc\nfc.Table.read('rows.csv').describe()",
+    TABLES + "assert fc.Federation({'a': table, 'b': table}).kind == 'horizontal'",
+    TABLES + "fc.split(table, 1); fc.Ledger().summary(); fc.Hub(); fc.datasets.names()",
+    "import fedcircuits as fc\nfc.structures.factorised(fc.Schema.real(['a', 'b']))",
+    COMMAND.format("['--help']"),
+    COMMAND.format("['inspect', 'model.fc']"),
+    COMMAND.format("['query', 'model.fc', 'P(diagnosis = benign)']"),
 )
-def test_light_things(code: str, home: Path) -> None:
-    assert loaded(code, home, SLOW)[0] == []
+
+
+def test_light_things(home: Path) -> None:
+    """One after the other in one process: where none is loaded in the end, none was by any."""
+    checked = [f"{code}\nassert not {{*{SLOW}}} & {{*sys.modules}}, {code!r}" for code in LIGHT]
+    assert loaded("\n".join(checked), home, SLOW)[0] == []
 
 
 def test_commands_of_a_consortium_learn_nothing(tmp_path: Path) -> None:

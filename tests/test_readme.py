@@ -31,11 +31,20 @@ def python(text: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "index.md"], ids=named)
 def test_the_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     code = python(page.read_text(encoding="utf-8"))
     exec(compile(code, str(page), "exec"), {"__name__": "page"})
+
+
+def test_the_first_page_has_python_of_the_readme() -> None:
+    """Which has run, line by line in the same order."""
+    first, readme = (
+        [line for line in python(page.read_text(encoding="utf-8")).splitlines() if line]
+        for page in (ROOT / "docs" / "index.md", ROOT / "README.md")
+    )
+    assert first and first == [line for line in readme if line in first]
 
 
 def test_every_page_but_those_of_words_alone_has_python() -> None:

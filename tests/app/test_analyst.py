@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import chdir
@@ -22,9 +21,9 @@ from fedcircuits.app import cli
 from tests.app.typing_pages import TypedPage
 from tests.commands import RUNNER
 from tests.engines.sites.relays import SERVER, free_port, needs_server
+from tests.forked import python
 
 pytest.importorskip("nats", reason="needs the extra sites")
-COMMAND = (sys.executable, "-m", "fedcircuits")
 RNG = np.random.default_rng(0)
 AGE = RNG.integers(20, 90, 300)
 NORTH = pd.DataFrame({"patient": np.arange(300), "age": AGE, "smoker": RNG.random(300) < 0.3})
@@ -74,7 +73,7 @@ class Consortium:
             self.stop(name)
 
     def start(self, name: str) -> None:
-        command = [*COMMAND, *PAGE.words("site start", north=name)]
+        command = python("-m", "fedcircuits", *PAGE.words("site start", north=name))
         site = self.programs[name] = subprocess.Popen(
             command, cwd=self.folder, stdout=subprocess.PIPE, text=True
         )
@@ -84,9 +83,7 @@ class Consortium:
     def stop(self, name: str) -> None:
         program = self.programs.pop(name)
         program.kill()
-        program.wait()
-        if program.stdout is not None:
-            program.stdout.close()
+        program.communicate()
 
     def end(self, name: str) -> None:
         """As its operator does."""
@@ -97,9 +94,8 @@ class Consortium:
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
-        return subprocess.Popen(
-            [*COMMAND, *words], cwd=self.folder, stdout=pipe, stderr=pipe, text=True
-        )
+        command = python("-m", "fedcircuits", *words)
+        return subprocess.Popen(command, cwd=self.folder, stdout=pipe, stderr=pipe, text=True)
 
     def run(self, *words: str, code: int = 0) -> str:
         """What the command prints; of one that fails, its line."""

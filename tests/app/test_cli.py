@@ -16,6 +16,7 @@ from typer.testing import Result
 import fedcircuits as fc
 from fedcircuits.app import cli
 from tests.commands import RUNNER
+from tests.forked import python
 
 SOURCE = Path(fc.__file__).parents[1]
 ROWS = 300
@@ -381,10 +382,10 @@ def test_a_process_of_its_own_fails_with_one_line(home: Path) -> None:
 def test_stopped_by_the_user(home: Path, tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(100_000, 8))
     pd.DataFrame(rows).add_prefix("x").to_parquet(tmp_path / "large.parquet")
-    command = [*COMMAND, "train", "large.parquet", "--learner", "einsum", "-o", "model.fc"]
+    words = "-m fedcircuits train large.parquet --learner einsum -o model.fc"
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        command, cwd=tmp_path, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True
+        python(*words.split()), cwd=tmp_path, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline().startswith("horizontal split")

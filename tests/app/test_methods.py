@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from typer.testing import Result
 import fedcircuits as fc
 from fedcircuits.app import cli
 from tests.commands import RUNNER
+from tests.forked import python
 
 RNG = np.random.default_rng(0)
 
@@ -96,7 +96,7 @@ def test_words_that_do_not_fit(
 
 def test_a_reader_that_leaves_early_does_not_cost_the_model(home: Path) -> None:
     """As in fedcircuits train … | head."""
-    words = [sys.executable, "-m", "fedcircuits", "train", *COLUMNS.split(), "-o", "left.fc"]
+    words = python("-m", "fedcircuits", "train", *COLUMNS.split(), "-o", "left.fc")
     with subprocess.Popen(
         words, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as ran:

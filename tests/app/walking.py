@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 from tests.engines.sites.relays import free_port
+from tests.forked import python
 
 ROOT = Path(__file__).parents[2]
 PAGE, METHODS = (ROOT / "docs" / f"tutorial-{name}.md" for name in ("sites", "methods"))
@@ -33,8 +35,8 @@ class Walk:
         shutil.copy(data / ADULT, folder / ADULT)
         tools = folder / ".tools"
         tools.mkdir()
-        for name, words in (("fedcircuits", "-m fedcircuits"), ("python", "")):
-            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        for name, words in (("fedcircuits", ("-m", "fedcircuits")), ("python", ())):
+            (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(python(*words))} "$@"\n')
             (tools / name).chmod(0o755)
         path = os.pathsep.join([str(tools), os.environ["PATH"], "/usr/sbin"])
         self.environment = {**os.environ, "PATH": path, "COLUMNS": "100"}

@@ -15,9 +15,10 @@ import pandas as pd
 
 from fedcircuits.engines.sites.files import ConsortiumFile
 from fedcircuits.engines.sites.provision import provision
+from fedcircuits.engines.sites.serving import process_of
 from tests.engines.sites.relays import SERVER, free_port
+from tests.forked import python
 
-COMMAND = (sys.executable, "-m", "fedcircuits")
 SITE = """\
 [data]
 path = "data.csv"
@@ -48,11 +49,12 @@ class Programs:
 
     def start(self, *names: str, source: Path | None = None) -> None:
         """Returns when all serve; ``source``: of another fedcircuits."""
-        env = dict(os.environ)
-        if source is not None:
-            env["PYTHONPATH"] = str(source)
         for name in names:
-            self.run(name, [*COMMAND, "site", "start", str(self.folder / name), "--yes"], env)
+            words = ("-m", "fedcircuits", "site", "start", str(self.folder / name), "--yes")
+            if source is None:
+                self.run(name, python(*words))
+            else:
+                self.run(name, [sys.executable, *words], {**os.environ, "PYTHONPATH": str(source)})
         self.wait_until_served(*names)
 
     def run(self, name: str, words: list[str], env: Mapping[str, str] | None = None) -> None:
@@ -64,14 +66,14 @@ class Programs:
             assert line is not None and "serves" in line.readline(), name
 
     def kill(self, name: str) -> None:
-        self.signal(name, signal.SIGKILL)
         program = self.running.pop(name)
-        program.wait()
-        if program.stdout is not None:
-            program.stdout.close()
+        program.kill()
+        program.communicate()
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        self.running[name].send_signal(number)
+        serving = process_of(self.folder / name / "store")
+        assert serving is not None
+        os.kill(serving, number)
 
     def audit(self, name: str) -> str:
         path = self.folder / name / "store" / "audit.jsonl"

@@ -33,8 +33,8 @@ from tests.engines.sites.local import LocalSites, Watch
 from tests.engines.sites.striking import Striking, phase_of
 
 RNG = np.random.default_rng(0)
-LATENT = RNG.normal(size=(120, 1))
-TABLE = fc.Table.of(LATENT + RNG.normal(size=(120, 4)))
+LATENT = RNG.normal(size=(60, 1))
+TABLE = fc.Table.of(LATENT + RNG.normal(size=(60, 4)))
 OPEN = Policy()
 SMALL: dict[str, Any] = {"random_state": 0, "clusters": 2, "ensemble": 1}
 METHODS: dict[str, dict[str, Any]] = {
@@ -228,7 +228,7 @@ def test_messages_that_are_lost_doubled_late_and_reordered_change_nothing(
 
 def test_a_site_whose_columns_mean_something_else_is_named(tmp_path: Path) -> None:
     parties = {p.name: p for p in local()}
-    odd = {"x0": ["low", "high"] * 60, "x9": [1.5, 2.0] * 60}
+    odd = {"x0": ["low", "high"] * 30, "x9": [1.5, 2.0] * 30}
     parties["party 3"] = Party("party 3", fc.Table.of(odd))
     sites = LocalSites(parties, tmp_path, policy=OPEN)
     with pytest.raises(

@@ -17,8 +17,9 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.errors import FederationError, PartyLostError
 from tests.engines.live import watched_live
-from tests.engines.sites.programs import COMMAND, Programs, other_version
+from tests.engines.sites.programs import Programs, other_version
 from tests.engines.sites.relays import needs_server
+from tests.forked import python
 
 pytest.importorskip("nats", reason="needs the extra sites")
 pytestmark = needs_server
@@ -62,7 +63,7 @@ def test_a_member_is_one_program(programs: Programs) -> None:
     with connected(programs) as first, connected(programs) as second:
         assert first.engine is second.engine
     again = subprocess.run(
-        [*COMMAND, "site", "start", str(programs.folder / "north"), "--yes"],
+        python("-m", "fedcircuits", "site", "start", programs.folder / "north", "--yes"),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert again.returncode == 1

@@ -1,7 +1,8 @@
-"""Tables made for tests of parties with few rows."""
+"""Tables made for tests of parties with few rows, and what they learn from them."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -34,3 +35,9 @@ def apart(rows: int, seed: int) -> fc.Table:
     income = np.where(rng.random(rows) < 0.1, 0.0, rng.lognormal(8, 1, rows))
     humps = rng.normal(size=rows) + 8 * (rng.random(rows) < 0.5)
     return fc.Table.of({"far": far, "counts": counts, "income": income, "humps": humps})
+
+
+def learned(parties: fc.Federation, **options: Any) -> fc.FedPC:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # notes, which tests look at
+        return fc.FedPC(target="speaker", random_state=0, **options).fit(parties)
