@@ -168,7 +168,8 @@ class Policy:
     least_count : int
         The least number of its rows behind anything counted.
     askers : tuple of str
-        Who may query what it has learned, as patterns.
+        Who may query what it has learned, as patterns: members, or "coordinator" for everybody
+        who asks from there, whatever they call themselves.
     questions_per_day : int, optional
         How many questions it answers a day, from midnight UTC.
     most_questions : int, optional
