@@ -214,9 +214,7 @@ def respond(
         yield from send(COORDINATOR, OwnerOrder(order))
 
 
-def _check_asked(
-    view: OwnerView | None, party: Party, target: Variable, showing: Showing
-) -> None:
+def _check_asked(view: OwnerView | None, party: Party, target: Variable, showing: Showing) -> None:
     """SiteError where a question is about another target, or is to show more than the training."""
     if view is None:
         if not _has_labels_only(party.table, target.name):
