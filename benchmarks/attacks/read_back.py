@@ -13,8 +13,9 @@ pooled are assumed to be equally frequent.
     together    The same, but the coordinator and all other parties combine the graph, their leaves
                 and answers about 300 rows of evidence, and solve for the laboratory's leaves:
                 answers of the root are linear in them.
-    hospitals   Three hospitals with different patients. The coordinator computes how many patients
-                of each hospital have which diagnosis.
+    hospitals   Three hospitals with different patients, or two, which mix circuits of their own
+                rows. The coordinator computes how many patients of each hospital have which
+                diagnosis.
     all rows    The same hospitals; whoever queries the model computes the same for all patients
                 together.
 """
@@ -48,6 +49,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of the model, 
     "three parties": ({}, {"third": True}),
     "answers='root', three parties": ({"answers": "root"}, {"third": True}),
 }
+ALL = {"least_count": 1}
 EPSILONS = (0.5, 1, 4)
 TRUE = sorted(DIAGNOSES)
 
@@ -62,6 +64,11 @@ def measures(seed: int) -> list[Measure]:
         if attack is not all_rows:
             guess = partial(attack, fc.FedPC, {}, {}, seed, guess=True)
             found += _both(what, "guess", "", guess)
+    for setting, allowed in {"two hospitals": {}, "two hospitals, least_count=1": ALL}.items():
+        attack = partial(hospitals, fc.FedPC, {}, allowed, seed, number=2)
+        found += _both("hospitals", "FedPC", setting, attack)
+    guess = partial(hospitals, fc.FedPC, {}, {}, seed, guess=True, number=2)
+    found += _both("hospitals", "guess", "two hospitals", guess)
     for setting in SETTINGS:
         attack = partial(together, *SETTINGS[setting], seed)
         found += _both("together", "FedPC", setting, attack)
@@ -278,18 +285,20 @@ def _truth(tap: Tap, fitted: Any, frame: pd.DataFrame) -> dict[str, Any]:
 # ---------------------------------------------------------------------- hospitals
 
 
-def _hospitals(seed: int, rows: int = 150) -> dict[str, pd.DataFrame]:
-    every = patients(seed, 3 * rows)["laboratory"]
-    return {f"hospital {i}": every.iloc[i * rows : (i + 1) * rows] for i in range(3)}
+def _hospitals(seed: int, number: int = 3, rows: int = 150) -> dict[str, pd.DataFrame]:
+    every = patients(seed, number * rows)["laboratory"]
+    return {f"hospital {i}": every.iloc[i * rows : (i + 1) * rows] for i in range(number)}
 
 
 def _counted(frame: pd.DataFrame) -> Any:
     return np.bincount(_codes(frame), minlength=len(TRUE))
 
 
-def hospitals(model: Any, settings: Any, allowed: Any, seed: int, guess: bool = False) -> Pairs:
+def hospitals(
+    model: Any, settings: Any, allowed: Any, seed: int, guess: bool = False, number: int = 3
+) -> Pairs:
     """Of every hospital, from the values of its leaf if it has one of its own."""
-    frames, tap, allowed = _hospitals(seed), Tap(), _without_third(allowed)
+    frames, tap, allowed = _hospitals(seed, number), Tap(), _without_third(allowed)
     fitted = made(model, {**settings, "random_state": seed})
     fitted.fit(federation(frames, **allowed), engine=tap)
     told = _told(tap, fitted)

@@ -236,7 +236,7 @@ def test_settings_are_checked() -> None:
             {"shared_leaves": "none"},
             "shared_leaves must be one of 'divided', 'cluster', 'pooled', got",
         ),
-        ({"ensemble": 0}, "ensemble must be 'auto' or a whole number from 1, got 0"),
+        ({"ensemble": 0}, "ensemble must be 'auto' or a whole number from 1 to 16, got 0"),
         ({"on_lost": "wait"}, "on_lost must be one of 'stop', 'continue', got 'wait'"),
         ({"refine": -1}, "refine must be a whole number from 0, got -1"),
         ({"validation": 1.0}, "validation must be a share of rows from 0 to below 1, got 1.0"),

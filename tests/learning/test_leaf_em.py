@@ -128,6 +128,33 @@ def test_what_hardly_any_row_reaches_stays() -> None:
     assert found["g"]["variance"][0, 0] < 0.3
 
 
+def far_rows(level: float) -> tuple[fc.Table, Circuit, Parameters]:
+    """Two rows at a level, where one of two Gaussians is, and many at the other."""
+    x = np.append(np.random.default_rng(0).normal(0.0, 1.0, 60), [level, level + 1.0])
+    start = {
+        "g": {"mean": np.array([[0.0], [40.0]]), "variance": np.array([[1.0], [400.0]])},
+        "s": {"weight": np.array([[0.9, 0.1]])},
+    }
+    table = fc.Table.of({"a": x})
+    nodes = (Leaf("g", "gaussian", ("a",), 2), Sum("s", ("g",)))
+    return table, Circuit(nodes, table.schema), Parameters(start)
+
+
+@pytest.mark.parametrize("level", [30.0, 50.0])
+def test_fewer_rows_than_the_least_move_nothing(level: float) -> None:
+    """The two rows would show in the mean of the Gaussian that they reach alone."""
+    table, circuit, start = far_rows(level)
+    means = {}
+    for least in (0.0, 1.0, 5.0):
+        step = MStep(behind=0.5, least=least)
+        leaf = EMLeaf((circuit, start), table, Moments.of(table), table, step, ("gaussian",))
+        for _ in range(2):
+            leaf.maximise(leaf.counts(np.ones(len(table))))
+        means[least] = leaf.learned()[1]["g"]["mean"][:, 0]
+    assert means[5.0][1] == pytest.approx(40.0) and means[5.0][0] != 0.0
+    assert abs(means[0.0][1] - 40.0) > 1 and np.array_equal(means[0.0], means[1.0])
+
+
 # ---------------------------------------------------------------------- one leaf of a federation
 
 NAMES = ["age", "colour", "visits"]

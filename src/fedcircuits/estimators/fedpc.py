@@ -40,6 +40,7 @@ from fedcircuits.federation.recipes import Held
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.fedpc import training
+from fedcircuits.methods.fedpc.clusters import MOST_CIRCUITS
 from fedcircuits.methods.fedpc.leaves import LeafLearner
 from fedcircuits.methods.fedpc.planning import HUB, Dependence, FedPCPlan, Rule, Shared
 from fedcircuits.methods.fedpc.training import TrainedCircuit
@@ -97,8 +98,8 @@ class FedPC(FederatedCircuit[Result]):
         columns, or every holder has a leaf for every cluster, or, the paper's rule, one leaf for
         all rows.
     ensemble : int or "auto", default="auto"
-        How many circuits to mix where parties hold different columns; "auto" is two, or four
-        where rows are few.
+        How many circuits to mix where parties hold different columns, 16 at most: each shows the
+        coordinator one more cluster of every row. "auto" is two, or four where rows are few.
     target : str, optional
         The column to predict; rows of different classes are in different clusters.
     share_target : bool, default=False
@@ -163,7 +164,7 @@ class FedPC(FederatedCircuit[Result]):
         "products": Whole(1, or_=("auto",)),
         "weights": Choice(*get_args(Rule)),
         "shared_leaves": Choice(*get_args(Shared)),
-        "ensemble": Whole(1, or_=("auto",)),
+        "ensemble": Whole(1, MOST_CIRCUITS, or_=("auto",)),
         "target": COLUMN,
         "share_target": FLAG,
         "share_clusters": FLAG,

@@ -53,11 +53,12 @@ LEAST = 1e-4  # variance of a Gaussian, relative to that of all rows
 
 @dataclass(frozen=True, slots=True)
 class MStep:
-    """How far leaves go: the weight of the holder's rows behind every step, and the number of rows
-    that takes a unit half of its way."""
+    """How far leaves go: the weight of the holder's rows behind every step, the number of rows that
+    takes a unit half of its way, and the least that move it at all."""
 
     behind: float = 1.0
     damping: float = 5.0
+    least: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +129,9 @@ class EMLeaf:
 
     def maximise(self, counts: Counts) -> None:
         maximum = self.program.maximise(counts, self.packed, self.rules)
-        rows, now = self.step.damping, self.packed
-        self.packed = damped(self.program, counts, now, maximum, rows, self.still)
+        rows, least, now = self.step.damping, self.step.least, self.packed
+        least += self.step.behind if least > 0 and self.behind is not None else 0.0
+        self.packed = damped(self.program, counts, now, maximum, rows, self.still, least)
 
     def learned(self) -> tuple[Circuit, Parameters]:
         return self.circuit, self.program.unpack(self.packed)
@@ -164,13 +166,14 @@ def damped(
     maximum: Packed,
     rows: float,
     still: Collection[str] = (),
+    least: float = 0.0,
 ) -> Packed:
     """From ``now`` towards the maximum of these expected statistics; ``rows``: the n above;
-    ``still``: nodes that stay as they are."""
+    ``still``: nodes that stay as they are, as do units that fewer than ``least`` rows reach."""
     old, new = program.unpack(now), program.unpack(maximum)
     mixed: dict[str, Arrays] = {}
     for name, reach in rows_reaching(program, counts, now).items():
-        moves = (reach > 0) & (name not in still)
+        moves = (reach > 0) & (reach >= least) & (name not in still)
         way = np.divide(reach, reach + rows, out=np.zeros_like(reach), where=moves)
         mixed[name] = {k: _between(old[name][k], new[name][k], way) for k in new[name]}
     values = Parameters(mixed)

@@ -219,7 +219,9 @@ def test_representations_are_shown_if_the_policy_allows_it(tmp_path: Path) -> No
 
 
 QUESTIONS: list[tuple[Policy, dict[str, Any], str]] = [
-    (Policy(share_representations=True), {"view": None}, "share_target = false"),
+    (Policy(share_representations=True), {}, "share_target = false"),
+    (OPEN, {"view": None}, "has more columns than a target"),
+    (OPEN, {"view": None, "target": Variable("age")}, "has more columns than a target"),
     (OPEN, {"target": Variable("age")}, "a query is about this target"),
     (OPEN, {"showing": Showing()}, "as in training, got clip=None"),
 ]

@@ -78,6 +78,16 @@ def test_a_question_that_is_taken_up_again_is_counted_once(tmp_path: Path) -> No
     assert Store(tmp_path / ME).questions() == 1
 
 
+def test_a_caller_is_no_member_by_name(tmp_path: Path) -> None:
+    """Whoever is at the coordinator asks as the coordinator, whatever it calls itself."""
+    coordinator = hostile(tmp_path, Policy(askers=("party *",)))
+    for asker in ("party 9", "party 2", CALLER):
+        asked = Program(respond, {"view": 0, "masks": (), "asker": asker, "key": b""})
+        there = asker if asker in MEMBERS else CALLER
+        told = coordinator.begin(ME, asked, places={ME: ME, asker: there})
+        assert ("policy: askers" in told) == (asker not in MEMBERS)
+
+
 FLAGS: dict[str, tuple[Policy, Program[Any], str]] = {
     "a number": (Policy(), learning(replace(PLAN, share_clusters=1)), "share_clusters"),  # type: ignore[arg-type]
     "a text": (Policy(), learning(replace(PLAN, share_target="yes")), "share_target"),  # type: ignore[arg-type]

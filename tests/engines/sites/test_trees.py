@@ -28,7 +28,7 @@ TABLE = fc.Table.of(
     }
 )
 FLAGS = fc.Table.of({name: RNG.random(90) < 0.4 for name in "abcd"})
-OPEN = Policy(share_target=True, collect=True)
+OPEN = Policy(share_target=True, share_representations=True, collect=True)
 
 
 def split(by: Any, target: str, parties: int = 3, collect: bool = True) -> fc.Federation:
@@ -110,6 +110,15 @@ def test_what_sites_refuse_of_trees(tmp_path: Path) -> None:
         fc.FedTrees(target="risk", grow="together", trees=2).fit(there)
     with pytest.raises(FederationError, match="text is no number"):
         fc.FedTrees(target="risk", task="number").fit(there)
+
+
+def test_classes_of_rows_are_told_if_the_policy_allows_it(tmp_path: Path) -> None:
+    """Any column of two values may be the target, of which a threshold once told every row."""
+    there = connected(split("columns", "risk"), tmp_path, Policy(share_target=True))
+    with pytest.raises(PartyLostError, match="share_representations = false"):
+        fc.FedTrees(target="risk", share_target=True, trees=2, threshold="macro-f1").fit(there)
+    audits = "".join(path.read_text() for path in tmp_path.glob("*/audit.jsonl"))
+    assert '"tag": "decide/rows"' not in audits
 
 
 def test_noise_is_drawn_at_the_sites(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from fedcircuits import (
     FedcircuitsError,
     Leaf,
     LearnSPN,
+    Parameters,
     Product,
     Schema,
     Sum,
@@ -260,3 +261,45 @@ def test_rare_values_divide_no_rows_of_their_own(target: str | None) -> None:
     ]
     shares = [model.parameters_[name]["weight"] for name in parts]
     assert shares and all((600 * share > 9.99).all() for share in shares)
+
+
+def rows_of_parts(circuit: Circuit, parameters: Parameters, rows: int) -> list[float]:
+    """Of every child of a sum over rows; not of those over the states of a tree, or over a family
+    and its trace."""
+    reach, found = {circuit.root.name: float(rows)}, []
+    for node in reversed(circuit.nodes):
+        if node.name not in reach or isinstance(node, Leaf):
+            continue
+        shares = [1.0] * len(node.children)
+        if isinstance(node, Sum):
+            if node.units > 1 or len(node.children) == 1 or node.children[1].endswith(":out"):
+                continue
+            shares = parameters[node.name]["weight"][0].tolist()
+            found += [reach[node.name] * share for share in shares]
+        reach |= {n: reach[node.name] * s for n, s in zip(node.children, shares, strict=True)}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("target", [None, "group", "load"])
+def test_a_least_count_holds_in_every_part(seed: int, target: str | None) -> None:
+    """Also of a part of a table, with gaps and rare groups, whatever divides the rows."""
+    rng = np.random.default_rng(seed)
+    group = np.where(rng.random(300) < 0.02, 7, rng.integers(0, 3 + seed % 3, 300))
+    columns = {
+        "group": [f"g{g}" for g in group],
+        "x": rng.normal(2.0 * group),
+        "load": rng.normal(size=300) * (1 + group),
+        "visits": rng.poisson(1.0 + group),
+        "ill": rng.random(300) < 1 / (1 + group),
+    }
+    whole = Table.of(columns, kinds={"visits": "count"})
+    values = np.where(rng.random(whole.values.shape) < 0.1 * (seed % 2), np.nan, whole.values)
+    whole = Table(whole.schema, values)
+    for part in (whole, whole.rows(np.flatnonzero(rng.random(300) < 0.5))):
+        for least in (5, 20):
+            model = LearnSPN(random_state=0, least_count=least, target=target)
+            model = model.fit_part(part, whole) if len(part) < 300 else model.fit(part)
+            parts = rows_of_parts(model.circuit_, model.parameters_, len(part))
+            assert not parts or min(parts) > least - 1e-6
+            assert parts or target != "group"

@@ -77,3 +77,17 @@ def test_rare_categories_are_as_likely_in_every_cell(rare: int) -> None:
 def test_a_column_without_values_has_one_leaf() -> None:
     table = fc.Table(fc.Schema.real(["x"]), np.full((30, 1), np.nan))
     assert list(cell_leaves(table, "x", np.zeros(30, np.int64), LEAST)) == [0]
+
+
+@pytest.mark.parametrize("few", [1, 3, LEAST - 1])
+def test_few_values_of_a_column_are_not_learned_from(few: int) -> None:
+    """The leaf of three values once had their mean: it says nothing of them now."""
+    leaves = []
+    for level in (0.7, 0.2):
+        x = np.full((30, 1), np.nan)
+        x[:few, 0] = np.random.default_rng(few).normal(level, 1e-3, few)
+        table = fc.Table(fc.Schema.real(["x"]), x)
+        leaves.append(cell_leaves(table, "x", np.zeros(30, np.int64), LEAST)[0])
+    asked = np.linspace(0, 1, 21)[:, None]
+    one, other = (Distribution(*leaf).log_likelihood(asked) for leaf in leaves)
+    assert np.array_equal(one, other)

@@ -40,11 +40,12 @@ def test_cells_of_numbers_have_rows_enough(values: list[int | None], most: int, 
     column = np.array([np.nan if v is None else v for v in values], np.float64)
     table = fc.Table(fc.Schema.real(["x"]), column[:, None])
     cells, seen = cells_of(table, CellTask("x", most, True), least), ~np.isnan(column)
-    if not seen.any():
+    if seen.sum() < least:
         assert (cells == 0).all()
         return
     assert (cells[~seen] == -1).all()
     rows = np.bincount(cells[seen])
+    assert rows.min() >= least
     assert len(rows) <= most and (len(rows) == 1 or rows.min() >= max(FEWEST_ROWS, least))
     for value in np.unique(column[seen]):
         assert len(np.unique(cells[column == value])) == 1
@@ -155,10 +156,31 @@ def test_cells_that_are_sent_are_unions_of_the_finest() -> None:
     x = np.append(np.random.default_rng(0).gamma(2.0, size=399), np.nan)
     table, task = fc.Table.of({"x": x}), CellTask("x", 5, True)
     cells, finest = cells_of(table, task, 5), finest_of(table, task, 5)
-    known = FinestCells.of(finest, cells)
+    known = FinestCells.of(finest, cells, 5)
     assert known.fits(5) and len(known.rows) == 24 and min(known.rows) >= FEWEST_ROWS
-    assert sum(known.rows) == 399 and finest[-1] == cells[-1] == -1
+    assert sum(FinestCells.of(finest, cells, 1).rows) == 399 and finest[-1] == cells[-1] == -1
     assert (np.array(known.within)[finest[:-1]] == cells[:-1]).all()
+
+
+@pytest.mark.parametrize("few", [1, 4])
+def test_few_values_and_few_missing_ones_do_not_show(few: int) -> None:
+    """Once the finest cells added up to the number of values, and a column of three values had a
+    leaf with their mean."""
+    x = np.random.default_rng(few).normal(0.7, 1e-3, size=100)
+    task = CellTask("x", MOST_CELLS, True)
+    for gaps in (slice(few), slice(few, None)):  # few are missing, or all but few
+        told = []
+        for values in (np.where(np.isin(np.arange(100), np.arange(100)[gaps]), np.nan, x), x * 9):
+            table = fc.Table(fc.Schema.real(["x"]), values[:, None])
+            finest = finest_of(table, task, 5)
+            told.append(sum(FinestCells.of(finest, finest, 5).rows))
+        assert told == [100, 100]
+
+
+def test_six_missing_values_show() -> None:
+    x = np.append(np.random.default_rng(0).normal(size=94), [np.nan] * 6)
+    finest = finest_of(fc.Table.of({"x": x}), CellTask("x", MOST_CELLS, True), 5)
+    assert sum(FinestCells.of(finest, finest, 5).rows) == 94
 
 
 @given(st.lists(st.tuples(*[st.integers(-1, 3)] * 3), min_size=1, max_size=80), st.integers(1, 12))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import PartyLostError
+from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.fedpc.clusters import (
     FEWEST_ROWS,
@@ -15,6 +20,7 @@ from fedcircuits.methods.fedpc.clusters import (
 from fedcircuits.methods.fedpc.planning import MOST_CLUSTERS
 from fedcircuits.tables.table import Table
 from tests.federation.cases import NAMES, mixed_table
+from tests.methods.watched import Watched
 
 
 def labels(
@@ -130,3 +136,32 @@ def test_told_clusters_keep_classes_apart() -> None:
         inside = classes[told == k]
         assert len(np.unique(inside[~np.isnan(inside)])) == 1
     assert np.bincount(told).min() >= FEWEST_ROWS
+
+
+# ---------------------------------------------------------------------- what is asked for
+
+
+def column_by_column(work: Any) -> Any:
+    """Clusters of a row by one column after the other, all in the order of its token."""
+    names = work["tasks"][0]["columns"]
+    tasks = [{**work["tasks"][0], "division": i, "columns": [n]} for i, n in enumerate(names)]
+    groups = [{"number": i, "division": i, "variables": [n], "pooled": False}
+              for i, n in enumerate(names)]  # fmt: skip
+    return {**work, "tasks": tasks, "groups": groups}
+
+
+def many_times(work: Any) -> Any:
+    tasks = [{**work["tasks"][0], "division": i} for i in range(100)]
+    groups = [{**work["groups"][0], "number": i, "division": i} for i in range(100)]
+    return {**work, "tasks": tasks, "groups": groups}
+
+
+@pytest.mark.parametrize("change", [column_by_column, many_times])
+def test_rows_are_not_clustered_by_one_column_after_the_other(change: Any) -> None:
+    """A coordinator would have the cells of all columns of a row together, as it has with
+    dependence="tree", which sites refuse."""
+    table = fc.Table.of(np.random.default_rng(0).normal(size=(90, 8)))
+    parties = fc.split(table, 2, by="columns")
+    engine = Watched({(COORDINATOR, "rows/plan"): change})
+    with pytest.raises(PartyLostError, match="expected at most 2 sets of columns, 16 times each"):
+        fc.FedPC(ensemble=1, random_state=0).fit(parties, engine=engine)

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.learning.spn.marginals import PULLS
+from fedcircuits.methods.fedpc.leaves import softened
 from tests.methods.watched import Watched, read
 
 ROWS = 240
@@ -93,3 +96,20 @@ def test_clusters_have_the_least_count(least: int) -> None:
     model.fit(parties, engine=engine)
     told = [read(m.data)["sizes"] for _, m in engine.messages if m.tag == "count/sizes"]
     assert told and min(min(own) for sizes in told for own in sizes.values()) >= max(8, least)
+
+
+def test_em_over_clusters_moves_no_leaf_by_few_rows() -> None:
+    """The rows of a cluster but two are as near to the other one: its Gaussian would go to these
+    two."""
+    x = np.append(np.random.default_rng(0).normal(size=70), [30.0, 31.0])
+    table, labels = fc.Table.of({"x": x}), np.repeat([0, 1], [60, 12])
+    circuit = Circuit((Leaf("g", "gaussian", ("x",)),), table.schema)
+    leaves = [
+        (circuit, Parameters({"g": {"mean": np.array([[m]]), "variance": np.array([[v]])}}))
+        for m, v in ((x[:60].mean(), x[:60].var()), (x[60:].mean(), x[60:].var()))
+    ]
+    for least, moved in ((5, False), (1, True)):
+        found = [one[1]["g"]["mean"][0, 0] for one in softened(leaves, table, labels, least)]
+        assert found[0] != x[:60].mean()
+        assert (found[1] > x[60:].mean() + 1) == moved
+        assert moved or found[1] == pytest.approx(x[60:].mean())

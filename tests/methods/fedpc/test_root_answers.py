@@ -18,6 +18,7 @@ from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import View
 from fedcircuits.methods.fedpc import query
 from fedcircuits.methods.fedpc.root_answers import DEPTHS, POINT, PRECISION, STEP, RootScale
+from fedcircuits.methods.vertical.answers import answerer, asker
 from fedcircuits.privacy.sharing.shares import reconstruct, threshold
 from fedcircuits.testing import check_ledger, check_messages, check_protocol
 from tests.federation.cases import QUICK, federation, gaps, mixed_table, three_columns
@@ -219,6 +220,21 @@ def test_a_party_refuses_to_tell_its_leaves() -> None:
     assert COORDINATOR in outcome.lost
     causes = " ".join(str(e) for lost in outcome.lost.values() for e in (lost, lost.__cause__))
     assert "does not answer for single leaves" in causes
+
+
+def test_no_role_of_another_method_tells_leaves() -> None:
+    """Terms of a mixture are those of its leaves: once those of any model that a party holds."""
+    model, _ = fitted(three_columns(), answers="root")
+    for party in MEMBERS:
+        view = model.views_[party]
+        assert isinstance(view, View)
+        asked = {"evidence": {party: np.zeros((1, len(view.schema)))}}
+        programs = {
+            COORDINATOR: Program(asker, {**asked, "components": len(view.leaves)}),
+            party: Program(answerer, {"learned": view}),
+        }
+        outcome = engine_of("memory", False)(programs)
+        assert "does not answer for single leaves" in str(outcome.lost[party].__cause__)
 
 
 def test_questions_count_in_the_budget() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from fedcircuits.errors import FederationError
 from fedcircuits.estimators.alignment import aligned
 from fedcircuits.federation.federation import Federation
-from fedcircuits.methods.meeting.alignment import id_texts
+from fedcircuits.federation.flow import Compute
+from fedcircuits.methods.meeting.alignment import AlignmentPlan, id_texts, member
 from fedcircuits.methods.meeting.intersection import common
 from fedcircuits.tables.table import Table
 
@@ -54,6 +55,15 @@ def test_the_order_of_rows_does_not_matter(
 def test_numbers_and_texts_are_the_same_ids() -> None:
     found = aligned(federation([[3, 10, 2], ["2", "3", "7"]]))
     assert {p.name: id_texts(p) for p in found} == {"p0": ["2", "3"], "p1": ["2", "3"]}
+
+
+@pytest.mark.parametrize("rule", ["private", "Tokens", "", None, 0])
+def test_rules_that_are_not_tokens_send_none(rule: object) -> None:
+    """A site with private_rows refuses "tokens": no other word may mean the same."""
+    party = federation([[1, 2], [2, 3]])["p0"]
+    plan = AlignmentPlan(("p0", "p1"), rule)  # type: ignore[arg-type]
+    first = next(member(party, plan, bytes(range(32))))
+    assert isinstance(first, Compute) and first.step == "sealing its row ids"
 
 
 def test_numbers_stand_in_their_order() -> None:

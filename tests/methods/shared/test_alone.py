@@ -106,3 +106,17 @@ def test_it_may_be_cloned_and_few_rows_have_the_learner_alone() -> None:
     fitted: Any = mixed.fit(table)
     own = fc.LearnSPN(target="speaker", random_state=0).fit(table)
     assert fitted.circuit_ == own.circuit_
+
+
+@pytest.mark.parametrize("few", [3, 4])
+def test_few_values_of_a_column_are_not_learned_from(few: int) -> None:
+    """They are known to a power of two otherwise, from which a candidate makes its bins."""
+    answers = []
+    for level in (0.7, 90.3):
+        rng = np.random.default_rng(0)
+        x, viral = rng.normal(size=120), np.full(120, np.nan)
+        viral[:few] = level
+        table = fc.Table.of({"x": x, "y": x + rng.normal(size=120), "viral": viral})
+        model = fc.FedPC(random_state=0).fit(fc.split(table, 2, seed=1))
+        answers.append(model.score_samples(fc.Table.of({"viral": [0.1, 0.7, 5.0, 90.3]})))
+    assert np.array_equal(answers[0], answers[1])

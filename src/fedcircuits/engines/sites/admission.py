@@ -118,11 +118,16 @@ class Admission:
         rows = min((len(party.table) for party in taking), default=None)
         role = self.policy.check_program(program, places, rows)
         if role.kind == "ask" and self.store is not None and not (folder and folder.counted):
-            asker = str(program.arguments.get("asker", CALLER))
-            check = partial(self.policy.check_question, role, asker)
+            check = partial(self.policy.check_question, role, self._asker(program))
             self.store.count_question(check, self.policy.questions_per_day is not None)
             if folder is not None:
                 folder.mark_counted()
+
+    def _asker(self, program: Program[Any]) -> str:
+        """Who gets the answer: a member, whose site makes sure of it, or else the caller, which may
+        call itself whatever it likes."""
+        asker = program.arguments.get("asker", CALLER)
+        return asker if isinstance(asker, str) and asker in self.members else CALLER
 
     def _with_rows(self, party: Party, runs: tuple[str, ...]) -> Party:
         """With all its rows, or with those selected by runs of these names, one after the other."""

@@ -155,8 +155,9 @@ class Policy:
         Whether columns may move to another party that works for both (a hub).
     share_representations : bool
         Whether the coordinator may receive representations and labels of single rows, which it
-        cannot identify (``FeatureFusion``). It chooses the encoder and the label: representations
-        may be columns, and any column may be the label.
+        cannot identify (``FeatureFusion``, thresholds of ``FedTrees`` over different columns). It
+        chooses the encoder and the label: representations may be columns, and any column may be the
+        label.
     share_cells : bool
         Whether the coordinator may receive the cells of all columns together, for rows that it
         cannot identify (``dependence="tree"``).
@@ -168,7 +169,8 @@ class Policy:
     least_count : int
         The least number of its rows behind anything counted.
     askers : tuple of str
-        Who may query what it has learned, as patterns.
+        Who may query what it has learned, as patterns: members, or "coordinator" for everybody
+        who asks from there, whatever they call themselves.
     questions_per_day : int, optional
         How many questions it answers a day, from midnight UTC.
     most_questions : int, optional

@@ -43,13 +43,14 @@ LearnedCell = tuple[Circuit, Parameters]
 
 def cell_leaves(table: Table, column: str, cells: Index, least: int) -> dict[int, LearnedCell]:
     """A leaf from every cell of a column, by the number of the cell; ``cells``: of rows, −1 where
-    the value is missing. ``least``: rows that whatever is counted stands for."""
+    the value is missing. ``least``: rows that whatever is counted stands for; a column with fewer
+    values is learned as if it had none."""
     part, kept = table.select([column]), np.unique(cells[cells >= 0])
     weight, rng = np.ones(len(part)), np.random.default_rng(0)
     marginals = Marginals(part.values, part.schema, weight, rng, least=least)
     x = part.values[:, 0]
     seen = np.flatnonzero(~np.isnan(x))
-    if not len(seen):
+    if len(seen) < max(least, 1):
         nodes, values = marginals.nodes("cell", np.arange(len(x)), np.array([0]))
         return {0: (Circuit(tuple(nodes), part.schema), Parameters(values))}
     label = np.searchsorted(kept, cells[seen])

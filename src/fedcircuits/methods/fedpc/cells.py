@@ -88,10 +88,12 @@ class FinestCells:
     within: tuple[Count, ...]
 
     @classmethod
-    def of(cls, finest: Labels, sent: Labels) -> Self:
-        """Of the cells of rows."""
+    def of(cls, finest: Labels, sent: Labels, least: int) -> Self:
+        """Of the cells of rows. If fewer than ``least`` values are missing, the largest cell counts
+        these rows too: all rows are known, and so is what lacks from them."""
         _, first = np.unique(finest[finest >= 0], return_index=True)
-        rows = np.bincount(finest[finest >= 0])
+        rows, missing = np.bincount(finest[finest >= 0]), int((finest < 0).sum())
+        rows[rows.argmax()] += missing if missing < least else 0
         return cls(tuple(rows.tolist()), tuple(sent[finest >= 0][first].tolist()))
 
     def fits(self, most: int) -> bool:
@@ -150,10 +152,10 @@ def cell_name(party: str, column: str, cell: int) -> str:
 
 def cells_of(table: Table, task: CellTask, least: int) -> Labels:
     """The cell of every row (rows,): codes of categories, or numbers of cells in rising order. A
-    column without any value is one cell."""
+    column with fewer values than ``least``, or without any, is one cell."""
     column = table.select([task.column]).values[:, 0]
     seen = ~np.isnan(column)
-    if not seen.any():
+    if seen.sum() < max(least, 1):
         return np.zeros(len(column), np.int64)
     cells = np.full(len(column), UNKNOWN, np.int64)
     if table.schema[task.column].size:
@@ -220,7 +222,9 @@ def send_cells(
     least = 1 if together else party.least_count
     cells = {t.column: cells_of(table, t, party.least_count) for t in tasks}
     finest = {
-        t.column: FinestCells.of(finest_of(table, t, party.least_count), cells[t.column])
+        t.column: FinestCells.of(
+            finest_of(table, t, party.least_count), cells[t.column], party.least_count
+        )
         for t in tasks
         if t.models and not table.schema[t.column].size
     }

@@ -59,6 +59,7 @@ FEW_VALUES = 16  # of a column of numbers, which may be codes of categories
 MOST_ROWS = 20_000  # that a tree is grown from
 SMALLEST = 8  # parts of an average cluster that a leaf of a tree may be small to
 MOST_TOLD = 4
+MOST_CIRCUITS = 16  # over the same columns, each of which tells another cluster of every row
 
 
 class OwnClusters(Message, frozen=True):
@@ -88,6 +89,16 @@ class OthersClusters(Message, frozen=True):
 
 
 # ---------------------------------------------------------------------- clients
+
+
+def check_tasks(tasks: Sequence[ClusterTask], members: int, tag: str) -> None:
+    """MessageError where a client is asked to cluster its rows by more sets of columns than there
+    are parties, each of which chooses its columns once, or more often than circuits need: the
+    clusters of a row by one column after the other would tell all of its values."""
+    sets = {frozenset(task.columns) for task in tasks}
+    fits = len(sets) <= members and len(tasks) <= members * MOST_CIRCUITS
+    problem = f"expected at most {members} sets of columns, {MOST_CIRCUITS} times each"
+    require(fits, COORDINATOR, tag, "tasks", problem)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@ columns that it models. Nothing crosses.
 
 Clusters of rows have sharp edges, and their circuits, mixed, are less likely than one circuit of
 all rows is. So two rounds of EM over the mixture of a party's own clusters follow, in which rows
-near an edge count for both sides. They move normal distributions alone: what counts rows stays,
-with the least count that the learner keeps.
+near an edge count for both sides. They move normal distributions alone, and only those that the
+least count of rows reach: what counts rows stays, with the least count that the learner keeps.
 
 The joint model is not to be worse for being joined, so parties also learn alone, beside what joins
 them. Clusters and cells have few rows each, and a tree leaves most pairs of columns out. So a party
@@ -91,14 +91,17 @@ def learn_leaves(
         label = labels[group.division]
         if not group.pooled and group.division in several and label.max() > 0:
             names = [leaf_name(party.name, k, group.number) for k in range(int(label.max()) + 1)]
-            rounds = partial(softened, [learned[n] for n in names], table, label)
+            leaves_of = [learned[n] for n in names]
+            rounds = partial(softened, leaves_of, table, label, party.least_count)
             mark = digest("soft", *(marks[n] for n in names))
             own = yield from compute(f"EM over clusters of {names[0]}", rounds, key=mark)
             learned |= dict(zip(names, own, strict=True))
     return learned
 
 
-def softened(learned: Sequence[LearnedLeaf], table: Table, labels: Labels) -> list[LearnedLeaf]:
+def softened(
+    learned: Sequence[LearnedLeaf], table: Table, labels: Labels, least: int
+) -> list[LearnedLeaf]:
     """Circuits of clusters after EM over their mixture, on the rows of the table."""
     circuits = [inline(*one)[0] for one in learned]
     normal = any(leaf.family in NORMAL for circuit in circuits for leaf in circuit.leaves())
@@ -106,7 +109,8 @@ def softened(learned: Sequence[LearnedLeaf], table: Table, labels: Labels) -> li
         return list(learned)
     part = table.select(learned[0][0].schema.names).rows(np.flatnonzero(labels >= 0))
     moments, weight = Moments.of(part), np.bincount(labels) / len(labels)
-    leaves = [EMLeaf(one, part, moments, part, MStep(), NORMAL) for one in learned]
+    step = MStep(least=least if least > 1 else 0.0)
+    leaves = [EMLeaf(one, part, moments, part, step, NORMAL) for one in learned]
     for _ in range(ROUNDS):
         logs = np.stack([leaf.log_values().reshape(-1) for leaf in leaves])
         logs += np.log(weight)[:, None]
@@ -248,7 +252,7 @@ def _gain_on_clusters(
     parts = [learned_leaf(learner, known, np.flatnonzero(own == k), 0, least)
              for k in range(len(kept))]  # fmt: skip
     weights = np.log(np.bincount(own) / len(own))
-    logs = np.stack([log_values(part, test) for part in softened(parts, known, own)])
+    logs = np.stack([log_values(part, test) for part in softened(parts, known, own, least)])
     return mean_gain(alone, np.asarray(logsumexp(logs + weights[:, None], axis=0)))
 
 

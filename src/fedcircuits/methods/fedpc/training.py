@@ -80,7 +80,7 @@ from fedcircuits.learning.least_counts import rare_mixed
 from fedcircuits.methods.fedpc import latent
 from fedcircuits.methods.fedpc.assembly import ClusterSizes, children_of, combination_counts, joined
 from fedcircuits.methods.fedpc.cells import learn_cells, send_cells
-from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
+from fedcircuits.methods.fedpc.clusters import RowClustering, check_tasks, exchange_clusters
 from fedcircuits.methods.fedpc.leaves import (
     LeafLearner,
     LearnedLeaf,
@@ -169,6 +169,7 @@ def client(
     tag = ClientWork.tag if order is not None else FedPCAssignment.tag
     work.check(table.names, tag, plan.share_clusters)
     plan.check_cells(work.cells)
+    check_tasks(work.tasks, len(members), tag)
     if mixed and len(table) < FEW_ROWS:  # of all classes
         learner, classes = MixedAlone.of(learner, mixed, plan.target), None
     stamp, seed = _stamp(table, plan, learner, classes), (plan.seed, _number(party.name))

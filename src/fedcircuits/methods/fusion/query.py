@@ -195,7 +195,7 @@ def respond(
     tells   whether it sends its values of the target; a party without a view has nothing else
     """
     me, votes = party.name, alone or (view is not None and view.votes)
-    _check_asked(view, target, showing)
+    _check_asked(view, party, target, showing)
     hidden = yield from hidden_rows(me, ids_of(party), members, secret, rows)
     tokens, order = hidden.rising()
     vectors = yield from compute("encoding its rows", lambda: _vectors(view, party.table, votes))
@@ -214,9 +214,14 @@ def respond(
         yield from send(COORDINATOR, OwnerOrder(order))
 
 
-def _check_asked(view: OwnerView | None, target: Variable, showing: Showing) -> None:
+def _check_asked(view: OwnerView | None, party: Party, target: Variable, showing: Showing) -> None:
     """SiteError where a question is about another target, or is to show more than the training."""
     if view is None:
+        if not _has_labels_only(party.table, target.name):
+            raise SiteError(
+                f"{party.name} has more columns than a target: a query of a fusion uses what it "
+                "has learned for it"
+            )
         return
     if target != view.target:
         raise SiteError(

@@ -6,7 +6,8 @@ its learner, and weights them by rows that it holds out. Nothing crosses.
 
 The circuit answers queries, from which counts of rows can be inferred. As in the learner's own
 circuits, counts of categories and bins below the least count are therefore pooled, in every unit of
-every leaf: the rows of a unit are those that reach it, in expectation.
+every leaf: the rows of a unit are those that reach it, in expectation. A column with fewer values
+than the least count has none, and of a column without values only the learner knows what to say.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.learning.chow_liu.stacking import stacked_weights
 from fedcircuits.learning.leaf_em import rows_reaching
 from fedcircuits.learning.least_counts import pooled
+from fedcircuits.learning.least_counts import without_few as columns_without_few
 from fedcircuits.methods.shared.training import SharedLearner, in_one_place
 from fedcircuits.tables.table import Table
 
@@ -69,6 +71,7 @@ class MixedAlone(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Table) -> Self:
         """Learn from some of the rows, weight by the others, and learn from all."""
+        X = Table(X.schema, columns_without_few(X.values, self.least_count))
         weights = self._weights(X)
         kept = [i for i, weight in enumerate(weights) if weight]
         members = [self._learned(i, X) for i in kept]
@@ -77,7 +80,7 @@ class MixedAlone(BaseEstimator):  # type: ignore[misc]
 
     def _weights(self, table: Table) -> Array:
         """Of the learner and of every candidate, by rows that are held out."""
-        if len(table) < FEWEST:
+        if len(table) < FEWEST or np.isnan(table.values).all(axis=0).any():
             return np.asarray(np.eye(1 + len(self.sharers))[0])
         part = np.random.default_rng(self.random_state).permutation(len(table)) % PARTS
         logs = []

@@ -65,6 +65,7 @@ class RowRatings(TokenMessage, frozen=True):
 
     tag: ClassVar[str] = "decide/rows"
     reveals: ClassVar[str] = "per row token, the class and the output of its trees"
+    needs: ClassVar[str] = "share_representations"
 
     classes: IntegerVector  # (rows,)
     answers: RealMatrix  # (rows, 2); NaN where no tree can say

@@ -23,6 +23,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import QueryError
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, compute, gather, receive, send
 from fedcircuits.federation.messages import (
@@ -68,7 +69,12 @@ Learned: TypeAlias = View | PartyCentres  # what a party has for terms of rows i
 
 
 def _terms_of(learned: Learned) -> PartyDensities | PartyCentres:
-    return PartyDensities(learned) if isinstance(learned, View) else learned
+    """QueryError for leaves of another method that nobody is told about one by one."""
+    if not isinstance(learned, View):
+        return learned
+    if learned.answers == "root":
+        raise QueryError(f"{learned.me} does not answer for single leaves of this model")
+    return PartyDensities(learned)
 
 
 def posterior(log_weights: Array, terms: Array) -> Array:
