@@ -21,6 +21,8 @@ from fedcircuits import (
     Variable,
 )
 from fedcircuits.errors import ParameterError, TableError
+from fedcircuits.learning.spn.clustering import Features
+from fedcircuits.learning.spn.dependence import Dependence
 from fedcircuits.learning.spn.learn_spn import PRESETS, SPNSettings, learn_spn
 
 NAN = np.nan
@@ -260,3 +262,23 @@ def test_rare_values_divide_no_rows_of_their_own(target: str | None) -> None:
     ]
     shares = [model.parameters_[name]["weight"] for name in parts]
     assert shares and all((600 * share > 9.99).all() for share in shares)
+
+
+def test_p_values_of_a_part_are_computed_once() -> None:
+    """They serve to group its columns, and then to find one that divides it."""
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 2, 300).astype(float)
+    values = np.stack([kind, rng.normal(kind), rng.normal(size=300)], axis=1)
+    schema = Schema((Variable("kind", "boolean"), Variable("x"), Variable("y")))
+    weight, rows, columns = np.ones(300, np.float32), np.arange(150), np.arange(3)
+    features = Features.of(values, schema)
+
+    def tested() -> Dependence:
+        return Dependence(values, schema, weight, "evidence", None, features, rng)
+
+    known, fresh = tested(), tested()
+    known.of(rows, columns, features.part(rows, columns), weight[rows])
+    assert known.chance(rows, columns, weight[rows]) is known.chance(rows, columns, weight[rows])
+    for some in (columns, columns[:2], columns[1:]):
+        again = known.chance(rows, some, weight[rows])
+        np.testing.assert_allclose(again, fresh.chance(rows.copy(), some, weight[rows]), rtol=1e-4)
