@@ -251,8 +251,8 @@ class Marginals:
         """Log densities of the rows of every fold, by the histogram of the others."""
         grid, codes = self.grids[column], self.grids[column].codes[rows]
         seen, bins = codes >= 0, len(grid.share)
-        held = np.bincount((fold * bins + codes)[seen], self.weight[rows][seen], FOLDS * bins)
-        held = held.reshape(FOLDS, bins)
+        counted = np.bincount((fold * bins + codes)[seen], self.weight[rows][seen], FOLDS * bins)
+        held = counted.astype(np.float64).reshape(FOLDS, bins)
         others = held[np.arange(FOLDS) - 1] + held[np.arange(FOLDS) - 2]  # of three folds
         share = grid.share_without(held) if self.least > 1 else grid.share
         counts = drawn(pooled(others, self.least, share), share)
@@ -261,9 +261,8 @@ class Marginals:
 
     def _in_bins(self, column: int, rows: Index) -> Array:
         grid = self.grids[column]
-        return drawn(
-            pooled(grid.counted(rows, self.weight[rows]), self.least, grid.share), grid.share
-        )
+        counts = pooled(grid.counted(rows, self.weight[rows]), self.least, grid.share)
+        return drawn(counts, grid.share)
 
     # ------------------------------------------------------------------ the table
 
