@@ -173,3 +173,11 @@ def test_missing_values_take_part_in_no_pair() -> None:
     holes[rng.random(x.shape) < 0.3] = np.nan
     whole, some = (rdc(t, MIXED, np.random.default_rng(0)) for t in (x, holes))
     assert np.abs(whole - some).max() < 0.12
+
+
+def test_indicators_lie_in_memory_row_by_row() -> None:
+    """Else numpy copies the whole matrix whenever some rows are gathered."""
+    variables = tuple(Variable(n, "category", ("a", "b", "c")) for n in "xy")
+    codes = np.random.default_rng(0).integers(0, 3, (20, 2)).astype(float)
+    for values in (codes, np.asfortranarray(codes)):
+        assert OneHot.of(values, variables).matrix.flags.c_contiguous

@@ -29,13 +29,14 @@ Flags = npt.NDArray[np.bool_]
 class OneHot:
     """Discrete columns laid out as indicators, and where each column's block begins."""
 
-    matrix: Floats  # (rows, Σ sizes)
+    matrix: Floats  # (rows, Σ sizes), row by row in memory: rows are gathered from it
     starts: Index  # (columns + 1,)
 
     @classmethod
     def of(cls, values: Array, variables: tuple[Variable, ...]) -> OneHot:
         layout = FeatureLayout.of(variables, lambda v: True)
-        return cls((values[:, layout.columns] == layout.codes).astype(np.float32), layout.starts)
+        hot = values.take(layout.columns, axis=1) == layout.codes  # C order, which [:, …] has not
+        return cls(hot.astype(np.float32), layout.starts)
 
     def part(self, rows: Index, columns: Index) -> OneHot:
         at, starts = features_of(self.starts, columns)

@@ -22,6 +22,8 @@ from fedcircuits import (
     Variable,
 )
 from fedcircuits.errors import ParameterError, TableError
+from fedcircuits.learning.spn.clustering import Features
+from fedcircuits.learning.spn.dependence import Dependence
 from fedcircuits.learning.spn.learn_spn import PRESETS, SPNSettings, learn_spn
 
 NAN = np.nan
@@ -303,3 +305,23 @@ def test_a_least_count_holds_in_every_part(seed: int, target: str | None) -> Non
             parts = rows_of_parts(model.circuit_, model.parameters_, len(part))
             assert not parts or min(parts) > least - 1e-6
             assert parts or target != "group"
+
+
+def test_p_values_of_a_part_are_computed_once() -> None:
+    """They serve to group its columns, and then to find one that divides it."""
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 2, 300).astype(float)
+    values = np.stack([kind, rng.normal(kind), rng.normal(size=300)], axis=1)
+    schema = Schema((Variable("kind", "boolean"), Variable("x"), Variable("y")))
+    weight, rows, columns = np.ones(300, np.float32), np.arange(150), np.arange(3)
+    features = Features.of(values, schema)
+
+    def tested() -> Dependence:
+        return Dependence(values, schema, weight, "evidence", None, features, rng)
+
+    known, fresh = tested(), tested()
+    known.of(rows, columns, features.part(rows, columns), weight[rows])
+    assert known.chance(rows, columns, weight[rows]) is known.chance(rows, columns, weight[rows])
+    for some in (columns, columns[:2], columns[1:]):
+        again = known.chance(rows, some, weight[rows])
+        np.testing.assert_allclose(again, fresh.chance(rows.copy(), some, weight[rows]), rtol=1e-4)

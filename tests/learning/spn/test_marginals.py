@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcircuits import Circuit, CircuitModel, Leaf, Parameters, Schema, Variable
-from fedcircuits.learning.spn.fits import Grid
+from fedcircuits.learning.spn.fits import Grid, Scale, fitted
 from fedcircuits.learning.spn.marginals import Marginals
 
 
@@ -151,3 +151,16 @@ def test_bins_of_few_values(values: list[float], count: bool) -> None:
     grid = Grid.of(np.array(values), np.ones(len(values)), count)
     assert (np.diff(grid.edges) > 0).all() and len(grid.edges) >= 3
     assert not count or (grid.edges % 1 == 0.5).all()
+
+
+@pytest.mark.parametrize("rule", ["gaussian", "student_t", "gamma", "exponential", "poisson"])
+def test_folds_are_fitted_together_as_they_are_alone(rule: str) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.poisson(4, (50, 3)) + 1.0
+    others = rng.integers(0, 3, (50, 4, 3)).astype(float)  # (rows, folds, columns)
+    others[:, 1, 2] = 0.0  # a column that a fold has no rows of
+    scale = Scale.of(x, np.ones_like(x))
+    together = fitted(rule, x[:, None], others, scale)
+    for k in range(4):
+        for name, alone in fitted(rule, x, others[:, k], scale).items():
+            np.testing.assert_array_equal(together[name][k], alone)

@@ -64,6 +64,8 @@ class Dependence:
         scored = test == "evidence" and not self.binary
         self.first: Array | None = None  # p-values of the first part, the whole table
         self.scored = ScoredTable.of(values, schema) if scored else None
+        nothing = np.zeros(0, np.int64)
+        self.last = (nothing, nothing, np.zeros((0, 0)))  # rows, columns and p-values of a part
 
     def _one_hot(self) -> OneHot:
         chosen = tuple(v for v in self.schema if v.size)
@@ -79,7 +81,10 @@ class Dependence:
     ) -> Flags:
         """Which pairs of a part's columns depend on each other (columns, columns)."""
         if self.test == "evidence":
-            chance = self.chance(rows, columns, features, weight)
+            if self.scored is None:
+                chance = BinaryPairs.of(features.matrix, weight).chance()
+            else:
+                chance = self.chance(rows, columns, weight)
             self.first = chance if self.first is None else self.first
             at = np.flatnonzero(columns == target)
             return dependent(chance, self.threshold, int(at[0]) if len(at) else None)
@@ -91,11 +96,17 @@ class Dependence:
         part = self.values[rows[:, None], columns]
         return np.asarray(rdc(part, variables, self.rng, self.weight[rows]) > self.threshold)
 
-    def chance(self, rows: Index, columns: Index, features: Features, weight: Floats) -> Array:
-        """The p-value of every pair (columns, columns)."""
-        if self.scored is None:
-            return BinaryPairs.of(features.matrix, weight).chance()
-        return p_values(self.scored.part(rows, columns), weight)
+    def chance(self, rows: Index, columns: Index, weight: Floats) -> Array:
+        """The p-value of every pair (columns, columns) of a table that is not binary. Those of the
+        last part are kept: its columns are grouped by them, and then it is divided by one."""
+        assert self.scored is not None
+        tested, known, chance = self.last
+        if rows is tested and np.isin(columns, known).all():
+            at = np.searchsorted(known, columns)
+            return chance if len(at) == len(chance) else np.asarray(chance[np.ix_(at, at)])
+        chance = p_values(self.scored.part(rows, columns), weight)
+        self.last = rows, columns, chance
+        return chance
 
     def pairs(self, rows: Index, columns: Index, weight: Floats) -> BinaryPairs | PairTables:
         """Counts of every pair of discrete columns."""

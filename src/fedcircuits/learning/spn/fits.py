@@ -1,7 +1,8 @@
 """Fits of single columns of numbers: families by maximum likelihood, and bins.
 
 Families are fitted to many columns at once, from weighted rows. x and w are (rows, columns); w is 0
-where a value is missing. ``Scale`` knows the whole table's columns: a part's variance is drawn
+where a value is missing. With weights (rows, folds, columns) and x (rows, 1, columns) they are
+fitted for every fold. ``Scale`` knows the whole table's columns: a part's variance is drawn
 towards the table's as by ``PRIOR`` rows, so a part of few or equal values never becomes a spike.
 
 Bins of a column are chosen once for the whole table: its histograms share them. A bin holds about
@@ -50,20 +51,27 @@ class Scale:
 
 def fitted(rule: str, x: Array, w: Array, scale: Scale) -> dict[str, Array]:
     """Parameters (columns,) of a family for every column."""
+    if rule not in ("gaussian", "student_t"):
+        return _at_once(_family(rule), x, w, scale)
     mean, variance, size = _moments(x, w)
     mean = np.where(size > 0, mean, scale.mean)
     variance = (size * variance + PRIOR * scale.variance) / (size + PRIOR)
     variance = np.maximum(variance, scale.narrowest)
     if rule == "gaussian":
         return {"mean": mean, "variance": variance}
-    kind = _family(rule)
-    if rule == "student_t":
-        start = {"location": mean, "scale": np.sqrt(variance / 2), "degrees": np.full_like(mean, 4)}
-        return _student(kind, x, w, start, np.sqrt(scale.narrowest))
-    ones = {n: np.ones_like(mean) for n in kind.domains}
+    start = {"location": mean, "scale": np.sqrt(variance / 2), "degrees": np.full_like(mean, 4)}
+    return _student(_family(rule), x, w, start, np.sqrt(scale.narrowest))
+
+
+def _at_once(kind: Family, x: Array, w: Array, scale: Scale) -> dict[str, Array]:
+    """A column without rows is taken to be the table's mean."""
+    seen = w.sum(axis=0) > 0
+    ones = {n: np.ones_like(scale.mean) for n in kind.domains}
     fit = _step(kind, x, w, ones)
-    empty = _step(kind, scale.mean[None], np.ones((1, len(mean))), ones)
-    return {n: np.where(size > 0, a, empty[n]) for n, a in fit.items()}
+    if seen.all():
+        return fit
+    empty = _step(kind, scale.mean[None], np.ones((1, len(scale.mean))), ones)
+    return {n: np.where(seen, a, empty[n]) for n, a in fit.items()}
 
 
 def _student(kind: Family, x: Array, w: Array, start: Arrays, narrowest: Array) -> dict[str, Array]:
@@ -75,8 +83,8 @@ def _student(kind: Family, x: Array, w: Array, start: Arrays, narrowest: Array) 
 
 
 def _step(kind: Family, x: Array, w: Array, p: Arrays) -> dict[str, Array]:
-    statistics = kind.statistics(torch.from_numpy(x), _tensors(p)).numpy()  # (S, rows, columns)
-    return kind.maximise(w.sum(axis=0), np.einsum("src,rc->sc", statistics, w), p)
+    statistics = kind.statistics(torch.from_numpy(x), _tensors(p)).numpy()  # (S, rows, …)
+    return kind.maximise(w.sum(axis=0), np.einsum("sr...,r...->s...", statistics, w), p)
 
 
 def log_density(rule: str, x: Array, p: Arrays) -> Array:

@@ -85,8 +85,7 @@ class PartJudge:
             return None
         if self._size(rows) < LEAST * self.fewest:
             return None
-        features = self.dependence.features.part(rows, columns)
-        chance = self.dependence.chance(rows, columns, features, self.weight[rows])
+        chance = self.dependence.chance(rows, columns, self.weight[rows])
         tied = dependent(chance, self.dependence.threshold)
         evidence = np.where(tied, -np.log(np.maximum(chance, 1e-300)), 0.0)  # (columns, columns)
         strength = evidence[np.ix_(discrete, ~discrete)].sum(axis=1)

@@ -20,6 +20,7 @@ leaf goes by fewer rows (learning/least_counts.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import xlogy
@@ -44,6 +45,25 @@ POSITIVE = ("gamma", "exponential")
 OPEN = {"real": "student_t", "count": "poisson"}  # what bounded families are mixed with
 HISTOGRAM = ("histogram", "count_histogram")
 Built = tuple[list[Node], dict[str, Arrays]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Folds:
+    """Numbers of a part, and the weights that all folds but one have."""
+
+    x: Array  # (rows, columns)
+    w: Array  # (rows, columns)
+    fold: Index  # (rows,)
+    others: Array  # (rows, folds, columns): 0 for the rows of the fold
+
+    @classmethod
+    def of(cls, x: Array, w: Array, fold: Index) -> _Folds:
+        return cls(x, w, fold, w[:, None] * (fold[:, None] != np.arange(FOLDS))[..., None])
+
+    def of_columns(self, at: list[int]) -> _Folds:
+        if len(at) == self.x.shape[1]:
+            return self
+        return _Folds(self.x[:, at], self.w[:, at], self.fold, self.others[..., at])
 
 
 class Marginals:
@@ -191,15 +211,16 @@ class Marginals:
         rows = self.some(rows)
         fold = self.rng.permutation(len(rows)) % FOLDS
         many = len(rows) >= MANY
+        part = _Folds.of(*self._numbers(rows, columns), fold)
         total: list[dict[str, float]] = [
             dict.fromkeys(self._candidates(c, many), 0.0) for c in columns
         ]
         for rule in dict.fromkeys(r for t in total for r in t):
             at = [i for i, t in enumerate(total) if rule in t]
-            scores = self._held_back(rule, [columns[i] for i in at], rows, fold)
+            scores = self._held_back(rule, [columns[i] for i in at], rows, part.of_columns(at))
             for i, score in zip(at, scores, strict=True):
                 total[i][rule] = float(score)
-        seen = np.maximum(self._numbers(rows, columns)[1].sum(axis=0), 1e-300)
+        seen = np.maximum(part.w.sum(axis=0), 1e-300)
         return [{r: s / n for r, s in t.items()} for t, n in zip(total, seen, strict=True)]
 
     def _candidates(self, column: int, many: bool) -> tuple[str, ...]:
@@ -211,42 +232,37 @@ class Marginals:
         more = POSITIVE if kind == "real" and self.positive[column] else ()
         return (DEFAULT[kind], *OTHERS[kind], *more)
 
-    def _held_back(self, rule: str, columns: list[int], rows: Index, fold: Index) -> Array:
-        """Summed log-likelihood of the rows of every fold, learned from the others; (columns,).
-
-        All folds at once: every column stands there once a fold, with weights of 0 for its rows."""
-        x, w = self._numbers(rows, columns)
-        kept = fold[:, None] != np.arange(FOLDS)  # (rows, folds)
-        others = (w[:, None] * kept[..., None]).reshape(len(rows), -1)  # (rows, folds · columns)
-        scale = self.scale_of(columns)
+    def _held_back(self, rule: str, columns: list[int], rows: Index, part: _Folds) -> Array:
+        """Summed log-likelihood of the rows of every fold, learned from the others; (columns,)."""
+        x, fold, scale = part.x, part.fold, self.scale_of(columns)
         if rule in HISTOGRAM:
             log = np.stack([self._binned(c, rows, fold) for c in columns], axis=1)
         else:
-            each = fitted(rule, np.tile(x, (1, FOLDS)), others, self.scale_of(columns * FOLDS))
-            log = log_density(rule, x, {n: a.reshape(FOLDS, -1)[fold] for n, a in each.items()})
+            each = fitted(rule, x[:, None], part.others, scale)
+            log = log_density(rule, x, {n: a[fold] for n, a in each.items()})
         if rule in (*HISTOGRAM, *POSITIVE):
             kind = self.schema.variables[columns[0]].kind
-            trace = _trace(others).reshape(FOLDS, -1)[fold]
+            trace = _trace(part.others)[fold]
             wide = log_density(OPEN[kind], x, _wide(kind, scale))
             log = np.logaddexp(np.log1p(-trace) + log, np.log(trace) + wide)
-        return np.asarray((np.maximum(log, IMPOSSIBLE) * w).sum(axis=0))
+        return np.asarray((np.maximum(log, IMPOSSIBLE) * part.w).sum(axis=0))
 
     def _binned(self, column: int, rows: Index, fold: Index) -> Array:
         """Log densities of the rows of every fold, by the histogram of the others."""
-        grid, weight = self.grids[column], self.weight[rows]
-        held = [grid.counted(rows[fold == k], weight[fold == k]) for k in range(FOLDS)]
-        known = np.stack(held) if self.least > 1 else np.zeros((FOLDS, len(grid.share)))
-        shares = grid.share_without(known)
-        counts = np.stack([self._in_bins(column, rows[fold != k], shares[k]) for k in range(FOLDS)])
+        grid, codes = self.grids[column], self.grids[column].codes[rows]
+        seen, bins = codes >= 0, len(grid.share)
+        counted = np.bincount((fold * bins + codes)[seen], self.weight[rows][seen], FOLDS * bins)
+        held = counted.astype(np.float64).reshape(FOLDS, bins)
+        others = held[np.arange(FOLDS) - 1] + held[np.arange(FOLDS) - 2]  # of three folds
+        share = grid.share_without(held) if self.least > 1 else grid.share
+        counts = drawn(pooled(others, self.least, share), share)
         log = np.log(counts / counts.sum(axis=1, keepdims=True)) - np.log(np.diff(grid.edges))
-        codes = grid.codes[rows]
-        return np.where(codes < 0, -np.inf, log[fold, np.maximum(codes, 0)])
+        return np.where(seen, log[fold, np.maximum(codes, 0)], -np.inf)
 
-    def _in_bins(self, column: int, rows: Index, share: Array | None = None) -> Array:
-        """``share``: of the whole table, if not of all its rows."""
+    def _in_bins(self, column: int, rows: Index) -> Array:
         grid = self.grids[column]
-        share = grid.share if share is None else share
-        return drawn(pooled(grid.counted(rows, self.weight[rows]), self.least, share), share)
+        counts = pooled(grid.counted(rows, self.weight[rows]), self.least, grid.share)
+        return drawn(counts, grid.share)
 
     # ------------------------------------------------------------------ the table
 
