@@ -64,7 +64,10 @@ def told(settings: Any, seed: int) -> dict[str, Any]:
     cells = {task.column: cells_of(known, task, least) for task in asked}
     least = 1 if settings.get("dependence") == "tree" else least
     people = HiddenRows(bytes(32), np.arange(ROWS, dtype=np.uint64))
-    return {**codes, "people": _matrix(seen_in_views(people, asked, cells, 1, least)[1])}
+    return {
+        **codes,
+        "people": _matrix(seen_in_views(people, asked, cells, np.arange(ROWS), least)[1]),
+    }
 
 
 def _matrix(cells: Any) -> Any:

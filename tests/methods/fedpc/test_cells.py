@@ -20,6 +20,7 @@ from fedcircuits.methods.fedpc.cells import (
     FinestCells,
     RowCells,
     cells_of,
+    chosen_rows,
     finest_of,
     learn_cells,
     seen_in_views,
@@ -201,13 +202,13 @@ def test_cells_that_enough_rows_have_are_sent() -> None:
     assert (sent[50:, 0] == 1).all() and (sent[50:, 1] == -1).all()  # or two rows would stand alone
 
 
-def test_views_cannot_be_linked() -> None:
+def test_tokens_do_not_link_views() -> None:
     """A row has another token in every view, and those of its list are none of them."""
     rng = np.random.default_rng(0)
     hidden = HiddenRows(b"k" * 32, rng.integers(2**63, size=300).astype(np.uint64))
     tasks = [CellTask("x", 4, True, (0, 2)), CellTask("y", 4, True, (1, 2))]
     cells = {"x": rng.integers(4, size=300), "y": rng.integers(4, size=300)}
-    sent, of_views = seen_in_views(hidden, tasks, cells, 1, 5)
+    sent, of_views = seen_in_views(hidden, tasks, cells, np.arange(300), 5)
     assert len(np.unique(sent)) == len(sent) == 900
     assert not np.isin(sent, hidden.tokens).any()
     seen = np.stack([of_views["x"], of_views["y"]], axis=1) >= 0
@@ -215,14 +216,27 @@ def test_views_cannot_be_linked() -> None:
     assert dict(zip(map(tuple, sets.tolist()), rows.tolist(), strict=True)) == {
         (False, True): 300, (True, False): 300, (True, True): 300,
     }  # fmt: skip
-    other, _ = seen_in_views(HiddenRows(b"o" * 32, hidden.tokens), tasks, cells, 1, 5)
-    assert not np.isin(sent, other).any()
+    other = HiddenRows(b"o" * 32, hidden.tokens)
+    elsewhere, _ = seen_in_views(other, tasks, cells, np.arange(300), 5)
+    assert not np.isin(sent, elsewhere).any()
 
 
-def test_parties_draw_the_same_rows_for_a_view() -> None:
-    ids = np.arange(400, dtype=np.uint64)
-    task, cells = [CellTask("x", 4, True, (3,))], {"x": np.zeros(400, np.int64)}
-    here, _ = seen_in_views(HiddenRows(b"k" * 32, ids), task, cells, 4, 5)
-    there, _ = seen_in_views(HiddenRows(b"k" * 32, ids[:200]), task, cells, 4, 5)
+def test_parties_draw_the_same_rows_for_views_without_a_key() -> None:
+    ids = np.arange(400)
+    here, there = chosen_rows(ids, 4, 7), chosen_rows(ids[:200], 4, 7)
     assert 60 < len(here) < 140
-    assert np.isin(there, here).all()
+    assert (here[here < 200] == there).all()
+    assert (chosen_rows(ids, 4, 7) == here).all()
+    assert len(chosen_rows(ids, 4, 8)) != len(here) or (chosen_rows(ids, 4, 8) != here).any()
+    assert (chosen_rows(ids, 1, 7) == ids).all()
+
+
+def test_rows_are_alike_among_those_in_the_views() -> None:
+    """Or who knows which rows are in the views would know more."""
+    rng = np.random.default_rng(0)
+    hidden = HiddenRows(b"k" * 32, np.arange(600, dtype=np.uint64))
+    tasks = [CellTask(name, 6, True, (0,)) for name in "xyz"]
+    cells = {name: rng.integers(6, size=600) for name in "xyz"}
+    _, sent = seen_in_views(hidden, tasks, cells, chosen_rows(np.arange(600), 5, 0), 5)
+    alike = np.unique(np.stack(list(sent.values()), axis=1), axis=0, return_counts=True)[1]
+    assert alike.min() >= 5

@@ -15,13 +15,13 @@ from few cells of rows it puts down to the finest by their rows alone (learning/
 a column is known as precisely as its rows allow, however little is told of each row.
 
 **Views.** The cells of many columns together identify a person to anyone who knows these columns.
-So each row appears in many views. A view has few columns of every party, and the row has a
-different token in each: a keyed hash of its token, so that only the parties could link views. All
-cells of a row that a party sends in a view are shared by at least ``least_count`` of its rows
-(``shared_cells``), whatever the coordinator asks for. Any two columns are together in some views,
-from which the coordinator learns how they depend on each other: to it, views are rows with missing
-values (latent.py). With dependence="tree" there is one view of all columns, and the cells of a row
-may be unique.
+So each row appears in several views. A view has few columns of every party, and the row has a
+different token in each: a keyed hash of its token, so that only the parties could link views by
+tokens. All cells of a row that a party sends in a view are shared by at least ``least_count`` of
+its rows there (``shared_cells``), whatever the coordinator asks for. Which columns are together is
+designed so that cells hardly link views either (views.py). From all of them the coordinator learns
+how columns depend on each other: to it, views are rows with missing values (latent.py). With
+dependence="tree" there is one view of all columns, and the cells of a row may be unique.
 
 The coordinator learns how many rows have which cells of the columns of a view. That reveals coarse
 ranks, which values are missing and, since the coordinator may query leaves, roughly where each cell
@@ -38,6 +38,7 @@ from typing import Annotated, ClassVar, Self
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR, Party
@@ -65,7 +66,7 @@ ALL_COLUMNS = (
     "bin of a column has; how much its columns depend on each other"
 )  # what is revealed by one view of all columns
 UNKNOWN = -1  # the cell of a missing value
-MOST_VIEWS = 64
+MOST_VIEWS = 169
 Nats = Annotated[float, msgspec.Meta(ge=-MOST_NATS, le=MOST_NATS)]
 
 
@@ -213,11 +214,12 @@ def send_cells(
     hidden: HiddenRows,
     tasks: Sequence[CellTask],
     table: Table,
-    thinned: int,
+    chosen: Labels,
     gain: float,
     dependence: str,
 ) -> Flow[None]:
-    """With dependence="tree" cells of all columns are sent as they are."""
+    """``chosen``: rows that are in the views. With dependence="tree" cells of all columns are sent
+    as they are."""
     together = dependence == "tree"
     least = 1 if together else party.least_count
     cells = {t.column: cells_of(table, t, party.least_count) for t in tasks}
@@ -228,30 +230,35 @@ def send_cells(
         for t in tasks
         if t.models and not table.schema[t.column].size
     }
-    views = seen_in_views(hidden, tasks, cells, thinned, least)
+    views = seen_in_views(hidden, tasks, cells, chosen, least)
     sent = RowCells(*views, finest, gain)  # type: ignore[arg-type]
     yield from send(COORDINATOR, sent, reveals=ALL_COLUMNS if together else None)
+
+
+def chosen_rows(ids: npt.NDArray[np.generic], thinned: int, seed: int) -> Labels:
+    """One row in ``thinned``, the same at every party that holds it, in every run of a seed."""
+    if thinned == 1:
+        return np.arange(len(ids))
+    drawn = tokens(ids, f"rows of views, {seed}".encode())
+    return np.flatnonzero(drawn % np.uint64(thinned) == 0)
 
 
 def seen_in_views(
     hidden: HiddenRows,
     tasks: Sequence[CellTask],
     cells: Mapping[str, Labels],
-    thinned: int,
+    chosen: Labels,
     least: int,
 ) -> tuple[Tokens, dict[str, Labels]]:
-    """Tokens of rows in all views, rising, and the cells that are sent of them. A view has one row
-    in ``thinned``, drawn by its token; its cells are those of ``least`` of all rows or more."""
+    """Tokens of the chosen rows in all views, rising, and the cells that are sent of them, which in
+    a view are those of ``least`` of these rows or more."""
     tokens_of, cells_of_view = [], []
     for view in sorted({view for task in tasks for view in task.views}):
-        names = [task.column for task in tasks if view in task.views]
-        sealed = tokens(hidden.tokens, derived(hidden.key, f"view {view}"))
-        kept = np.flatnonzero(sealed % np.uint64(thinned) == 0)
-        sent = np.full((len(kept), len(tasks)), UNKNOWN, np.int64)
-        at = [i for i, task in enumerate(tasks) if task.column in names]
-        alike = shared_cells(np.stack([cells[name] for name in names], axis=1), least)
-        sent[:, at] = alike[kept]
-        tokens_of.append(sealed[kept])
+        at = [i for i, task in enumerate(tasks) if view in task.views]
+        sent = np.full((len(chosen), len(tasks)), UNKNOWN, np.int64)
+        own = np.stack([cells[tasks[i].column] for i in at], axis=1)
+        sent[:, at] = shared_cells(own[chosen], least)
+        tokens_of.append(tokens(hidden.tokens[chosen], derived(hidden.key, f"view {view}")))
         cells_of_view.append(sent)
     rising, order = rising_order(np.concatenate(tokens_of))
     every = np.concatenate(cells_of_view)[order]

@@ -6,9 +6,7 @@ such trees is learned from the cells of rows, whoever holds them (learning/chow_
 a row that only some parties hold says what it says of their columns. Messages, bytes and time grow
 with the number of columns, not of combinations.
 
-Rows come in views, each with few columns of every party (cells.py). A party sends as many columns
-at a time as its rows allow with ``FEW_CELLS`` cells each, so that about ``ROWS_ALIKE`` rows have
-the same ones, and its columns take turns. Parties of one or two columns need no more than one view.
+Rows come in views, each with few columns of every party (views.py).
 
 A column that several parties hold is modelled by the one with the most rows. Rows that it lacks
 count by the cells of other holders, where these mean the same: codes of categories do, and ranks of
@@ -17,9 +15,7 @@ numbers if both put common rows into about the same cells.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,109 +30,23 @@ from fedcircuits.learning.chow_liu.stacking import LearnedForest, learn_forest
 from fedcircuits.learning.chow_liu.states import StateRows
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
 from fedcircuits.methods.fedpc.cells import (
-    MOST_CELLS,
     CellTask,
     FinestCells,
     RowCells,
     alone_name,
     cell_name,
-    number_of_cells,
 )
 from fedcircuits.methods.fedpc.leaves import least_apart, share_apart
-from fedcircuits.methods.meeting.hello import Hello
 from fedcircuits.methods.meeting.tokens import match_messages
 from fedcircuits.tables.schema import Schema
 
 NEAR = 1.5  # cells: how far ranks of common rows may lie apart on average
-ROWS_ALIKE = 8  # by their cells in a view
-FEW_CELLS = 5  # of numbers, rather than cells of more columns in a view
-MOST_ROWS = 50_000  # of all views
 COMMON = 10  # rows by which ranks are compared
 APART = (
     "columns of different parties are assumed to be independent: held-out rows are more likely "
     "this way than with the dependence learned from the training rows"
 )
 UNJOINED = "no row is held by two parties: their columns are assumed to be independent"
-
-
-@dataclass(frozen=True, slots=True)
-class _Telling:
-    """How many columns of a party are in a view, in how many turns all of them are, and how many
-    cells numbers have. The target is in every view."""
-
-    columns: int
-    turns: int
-    most: int
-
-    @classmethod
-    def of(cls, schema: Schema, rows: int, target: str | None) -> _Telling:
-        bits = max(float(np.log2(max(rows, 1) / ROWS_ALIKE)), 1.0)
-        taking = [v for v in schema if v.name != target]
-        if target is not None and target in schema and schema[target].size:
-            bits = max(bits - float(np.log2(schema[target].size)), 1.0)
-        columns = min(max(int(bits / np.log2(FEW_CELLS)), 1), max(len(taking), 1))
-        most = int(np.clip(2 ** (bits / columns), 2, MOST_CELLS))
-        return cls(columns, -(-len(taking) // columns), most)
-
-
-def views_of(schema: Schema, hellos: Mapping[str, Hello], target: str | None) -> int:
-    """So many that any two columns of different parties are in about two of them."""
-    turns = sorted(_telling(schema, hello, target).turns for hello in hellos.values())
-    return 1 if turns[-1] < 2 else 2 * turns[-1] * max(turns[-2], 1)
-
-
-def thinned(views: int, where: Labels) -> int:
-    """One row of so many is in a view: a pair of columns is in about two, and rows take memory."""
-    return max(2, views * len(where) // MOST_ROWS) if views > 1 else 1
-
-
-def _telling(schema: Schema, hello: Hello, target: str | None) -> _Telling:
-    return _Telling.of(schema.select(hello.schema.names), hello.rows, target)
-
-
-def cell_tasks(
-    schema: Schema, hellos: Mapping[str, Hello], target: str | None, views: int
-) -> dict[str, tuple[CellTask, ...]]:
-    """What every party cuts into cells, and in which of so many views it sends which; 0: all cells
-    of all columns in one."""
-    rows = {p: hello.rows for p, hello in hellos.items()}
-    told = {p: _telling(schema, hello, target) for p, hello in hellos.items()}
-    turns = {
-        p: _turns(hello.schema.names, told[p].columns, target, views) for p, hello in hellos.items()
-    }
-    tasks: dict[str, list[CellTask]] = {p: [] for p in hellos}
-    for name in schema.names:
-        holders = [p for p, hello in hellos.items() if name in hello.schema.names]
-        most = number_of_cells(min(rows[p] for p in holders))
-        most = min(most, *(told[p].most for p in holders)) if views else most
-        model = max(holders, key=lambda p: rows[p])
-        for party in holders:
-            tasks[party].append(CellTask(name, most, party == model, turns[party][name]))
-    return {p: tuple(listed) for p, listed in tasks.items()}
-
-
-def _turns(
-    names: Sequence[str], together: int, target: str | None, views: int
-) -> dict[str, tuple[int, ...]]:
-    """By column the views that it is in. Columns take turns in an order drawn anew for each turn;
-    the target is in all of them."""
-    taking = [name for name in names if name != target]
-    if views < 2 or len(taking) <= together:
-        return dict.fromkeys(names, tuple(range(max(views, 1))))
-    rng = np.random.default_rng([len(names), zlib.crc32(names[0].encode())])
-    found: dict[str, list[int]] = {name: [] for name in taking}
-    waiting: list[str] = []
-    for view in range(views):
-        chosen = waiting[:together]
-        waiting = waiting[together:]
-        if len(chosen) < together:
-            order = [taking[i] for i in rng.permutation(len(taking))]
-            first = [name for name in order if name not in chosen][: together - len(chosen)]
-            waiting = [name for name in order if name not in first]
-            chosen += first
-        for name in chosen:
-            found[name].append(view)
-    return {name: tuple(found.get(name, range(views))) for name in names}
 
 
 def collect_cells(

@@ -79,7 +79,7 @@ from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.least_counts import rare_mixed
 from fedcircuits.methods.fedpc import latent
 from fedcircuits.methods.fedpc.assembly import ClusterSizes, children_of, combination_counts, joined
-from fedcircuits.methods.fedpc.cells import learn_cells, send_cells
+from fedcircuits.methods.fedpc.cells import chosen_rows, learn_cells, send_cells
 from fedcircuits.methods.fedpc.clusters import RowClustering, check_tasks, exchange_clusters
 from fedcircuits.methods.fedpc.leaves import (
     LeafLearner,
@@ -104,6 +104,7 @@ from fedcircuits.methods.fedpc.planning import (
     numbered,
     work_of,
 )
+from fedcircuits.methods.fedpc.views import cell_tasks, thinned, views_of
 from fedcircuits.methods.meeting.hello import Hello, Method, hellos_of, introduce
 from fedcircuits.methods.meeting.tokens import hidden_rows, match_tokens, send_tokens, target_of
 from fedcircuits.methods.refinement import training as refinement
@@ -182,7 +183,8 @@ def client(
     yield from send(COORDINATOR, ClusterSizes.of(labels, collect, gains))
     if order is not None and work.cells:
         own, gain = yield from learn_alone(party, table, work.cells, learner, seed, stamp)
-        yield from send_cells(party, hidden, work.cells, table, work.thinned, gain, plan.dependence)
+        chosen = chosen_rows(row_ids(party), work.thinned, plan.seed)
+        yield from send_cells(party, hidden, work.cells, table, chosen, gain, plan.dependence)
         learned |= own
     elif order is not None and plan.weights != "sizes":
         counts = plan.summation.counts(party.name, members)
@@ -279,9 +281,9 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
         yield from send(party, assignment)
     where = None
     in_views = split.tokens and plan.dependence == "auto"
-    views = latent.views_of(split.schema, hellos, plan.target) if in_views else 0
+    views = views_of(split.schema, hellos, plan.target) if in_views else 0
     tree = split.tokens and plan.by_tree(len(members), views)
-    cells = latent.cell_tasks(split.schema, hellos, plan.target, views) if tree else {}
+    cells = cell_tasks(split.schema, hellos, plan.target, views) if tree else {}
     if split.tokens:
         held = {p: hello.rows for p, hello in hellos.items()}
         where = yield from match_tokens(held, assignments[members[0]].holders)
@@ -289,7 +291,7 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
         cells = cells if tree else {}
         divisions, notes = ([], ()) if tree else divisions_of(split, members, where, plan)
         for party in members:
-            asked = cells.get(party, ()), latent.thinned(views, where), where
+            asked = cells.get(party, ()), thinned(views, where), where
             work = work_of(party, divisions, split, plan, *asked)
             yield from send(party, work)
         exchanging = {i: d for i, d in enumerate(divisions) if d.exchanges(split, plan)}
