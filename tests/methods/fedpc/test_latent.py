@@ -110,7 +110,7 @@ def test_the_default_is_a_tree_from_views() -> None:
     model = fc.FedPC(target="kind", random_state=0).fit(parties)
     assert "count/cells" in {e.tag for e in model.ledger_}
     assert model.score(test) > apart_of_usual() + 3
-    few = fc.split(mixed(60, 6), 2, by="columns", target="kind")
+    few = fc.split(mixed(60, 6), 4, by="columns", target="kind")
     clusters = fc.FedPC(target="kind", random_state=0).fit(few)
     assert "count/cells" not in {e.tag for e in clusters.ledger_}
 

@@ -43,7 +43,7 @@ Flags = npt.NDArray[np.bool_]
 SMALL = 2_000  # rows: circuits are quickly learned from fewer, and mixing them gains more
 MOST_PATTERNS = 64  # sets of holders that a party looks for partners in
 MOST_CLUSTERS = 64
-FEW_PARTIES = 2  # which clusters join well
+FEW_PARTIES = 4  # which clusters join well
 INDEPENDENT = (
     "columns of different parties are assumed to be independent, because {}: give row ids that "
     "they share, Federation(…, row_id='…')"

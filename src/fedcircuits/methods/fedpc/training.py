@@ -168,9 +168,7 @@ def client(
         work = yield from receive(COORDINATOR, ClientWork)
     assert work is not None, "it is sent at once, or after tokens were sent"
     tag = ClientWork.tag if order is not None else FedPCAssignment.tag
-    work.check(table.names, tag, plan.share_clusters)
-    plan.check_cells(work.cells)
-    check_tasks(work.tasks, len(members), tag)
+    _check_work(work, plan, table.names, tag)
     if mixed and len(table) < FEW_ROWS:  # of all classes
         learner, classes = MixedAlone.of(learner, mixed, plan.target), None
     stamp, seed = _stamp(table, plan, learner, classes), (plan.seed, _number(party.name))
@@ -227,6 +225,12 @@ def _classes(
     y = yield from target_of(table, target, order, *routes)
     number = target in table.schema and not table.schema[target].size
     return None if number or np.isnan(y).all() else y
+
+
+def _check_work(work: ClientWork, plan: FedPCPlan, names: Sequence[str], tag: str) -> None:
+    work.check(names, tag, plan.share_clusters)
+    plan.check_cells(work.cells)
+    check_tasks(work.tasks, len(plan.members), tag)
 
 
 def _check(assignment: FedPCAssignment, table: Table, labels: Labels | None) -> None:
