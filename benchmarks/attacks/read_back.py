@@ -15,7 +15,7 @@ pooled are assumed to be equally frequent.
                 answers of the root are linear in them.
     hospitals   Three hospitals with different patients, or two, which mix circuits of their own
                 rows. The coordinator computes how many patients of each hospital have which
-                diagnosis.
+                diagnosis; of rare ones only how many have any of them, which it divides equally.
     all rows    The same hospitals; whoever queries the model computes the same for all patients
                 together.
 """

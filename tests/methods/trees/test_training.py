@@ -10,6 +10,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.engines import memory
+from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Envelope, Program, replay
 from fedcircuits.methods.meeting.intersection import derived
@@ -17,7 +18,7 @@ from fedcircuits.methods.meeting.tokens import TokenKey, tokens
 from fedcircuits.methods.trees import ensemble
 from fedcircuits.methods.trees.growing import TreesPlan
 from tests.methods.trees.cases import SECRET, fields, programs, recorded, table
-from tests.methods.watched import saying
+from tests.methods.watched import Watched, saying
 
 
 @pytest.mark.parametrize("by", ["rows", "columns", "both"])
@@ -108,3 +109,20 @@ def test_other_versions_are_refused() -> None:
     flows["party 2"] = Program(saying, old)
     text = str(memory.run(flows).lost[COORDINATOR])
     assert "party 2 runs fedcircuits" in text and "0, expected" in text
+
+
+def test_a_holder_that_counts_no_row_of_a_class_is_named() -> None:
+    """Others have classes from it, and once took the coordinator for the liar."""
+    rng = np.random.default_rng(0)
+    ids, ill = np.arange(60), rng.random(60) < 0.5
+    parties = fc.Federation(
+        {"north": {"id": ids, "x": rng.normal(size=60)}, "south": {"id": ids, "ill": ill}},
+        row_id="id",
+    )
+
+    def none_of_one(said: Any) -> Any:
+        return {"tally": np.array([0.0, said["tally"].sum()])}
+
+    engine = Watched({("south", "count/target"): none_of_one})
+    with pytest.raises(PartyLostError, match="a class of which south, who hold 'ill', count none"):
+        fc.FedTrees(target="ill", share_target=True, trees=2).fit(parties, engine=engine)

@@ -47,6 +47,7 @@ import numpy as np
 from sklearn.base import clone
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import LEAST_COUNT
 from fedcircuits.federation.flow import Flow, compute, driven, tell
 from fedcircuits.federation.sums.checked import MOST_ROWS, CheckedSums, counts_problem
@@ -162,6 +163,22 @@ def tally_of(y: Array, target: Variable) -> Array:
     if target.size:
         return np.bincount(known.astype(np.int64), minlength=target.size).astype(np.float64)
     return np.array([float(len(known)), known.sum()])
+
+
+def overall_of(tallies: Mapping[str, Array], holders: Sequence[str], target: Variable) -> Array:
+    """Shares of the classes (classes,), or the mean (1,), of the rows of those who hold the target;
+    FederationError where others, who have it from them, count a class that they do not."""
+    tally = np.sum([tallies[p] for p in holders], axis=0)
+    total = tally.sum() if target.size else tally[0]
+    if total == 0:
+        raise FederationError(f"no row of any party has a value of the target {target.name!r}")
+    for party, own in tallies.items() if target.size else ():
+        if (own > 0)[tally <= 0].any():
+            raise FederationError(
+                f"{party} counts rows of a class of which {', '.join(holders)}, who hold "
+                f"{target.name!r}, count none: one of them is wrong"
+            )
+    return np.asarray(tally / total if target.size else tally[1:] / total)
 
 
 # ---------------------------------------------------------------------- bagged

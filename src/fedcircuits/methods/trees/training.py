@@ -281,7 +281,7 @@ def coordinator(members: Sequence[str], plan: TreesPlan) -> Flow[TrainedTrees]:
         _check_tally(message.tally, target, party, hellos[party].rows, plan.noise is not None)
         least = -np.inf if plan.noise is None else 1.0  # noise may leave nothing of a class
         tallies[party] = np.maximum(np.asarray(message.tally, np.float64), least)
-    overall = _overall([t for p, t in tallies.items() if tasks[p].holds], target)
+    overall = growing.overall_of(tallies, [p for p in tallies if tasks[p].holds], target)
     reveals = f"overall {'shares of the classes' if target.size else 'mean'} of {target.name}"
     yield from broadcast(members, OverallTarget(overall), reveals=reveals)
 
@@ -376,14 +376,6 @@ def _check_tally(tally: Array, target: Variable, party: str, rows: int, noisy: b
     fits = not problem and counts.sum() <= rows and (target.size or abs(tally[1]) < 1e300)
     problem = problem or f"expected {rows} rows, or fewer, and a sum that is a number"
     require(bool(fits), party, TargetTally, "tally", problem)
-
-
-def _overall(tallies: Sequence[Array], target: Variable) -> Array:
-    tally = np.sum(tallies, axis=0)
-    total = tally.sum() if target.size else tally[0]
-    if total == 0:
-        raise FederationError(f"no row of any party has a value of the target {target.name!r}")
-    return np.asarray(tally / total if target.size else tally[1:] / total)
 
 
 def _note(idle: Sequence[str], plan: TreesPlan, shared: bool) -> str:
