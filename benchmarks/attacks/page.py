@@ -26,6 +26,7 @@ HEADINGS = {
     "membership": "Membership inference",
     "naming": "Identifying rows by their tokens",
     "known": "Identifying rows by what is known about people",
+    "linking": "Linking views of the same row",
     "columns": "Inferring a column of another party",
     "edges": "Thresholds of trees",
     "liar": "A party that lies on shares",

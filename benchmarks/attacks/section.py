@@ -17,7 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.attacks import columns, edges, known, liar, membership, naming, read_back
+from benchmarks.attacks import (
+    columns,
+    edges,
+    known,
+    liar,
+    linking,
+    membership,
+    naming,
+    read_back,
+)
 from benchmarks.attacks.measuring import HERE, Measure, commit, described
 from benchmarks.runner import THREAD_LIMITS, Cell, Json, print_table
 
@@ -26,6 +35,7 @@ ATTACKS: dict[str, ModuleType] = {
     "membership": membership,
     "naming": naming,
     "known": known,
+    "linking": linking,
     "columns": columns,
     "edges": edges,
     "liar": liar,
