@@ -229,3 +229,9 @@ def test_labels_are_for_readers() -> None:
     assert Variable("bit", "boolean", (0, 1)).labels == ("0", "1")
     assert Variable("answer", "boolean", ("nein", "ja")).labels == ("nein", "ja")
     assert Variable("age").labels == ()
+
+
+def test_long_categories_are_cut_in_errors() -> None:
+    with pytest.raises(StructureError, match="named twice") as refused:
+        Variable("x", "category", ("x" * 10_000, "x" * 10_000))
+    assert len(str(refused.value)) < 400

@@ -66,8 +66,9 @@ class Column:
         values = np.append(parsed, np.nan)[codes]  # code -1 picks the NaN
         wrong = np.flatnonzero(np.isnan(values) & (codes >= 0))
         if wrong.size:
+            first = shown(levels[codes[wrong[0]]])
             raise TableError(
-                f"column {self.name!r}: expected {wanted}, got {levels[codes[wrong[0]]]!r} in row "
+                f"column {self.name!r}: expected {wanted}, got {first} in row "
                 f"{wrong[0]} (rows count from 0; {wrong.size} in all); correct the values or use "
                 f'kinds={{{self.name!r}: "category"}}'
             )

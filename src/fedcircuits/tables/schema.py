@@ -255,8 +255,8 @@ def _refuse_twice(name: str, categories: tuple[Scalar, ...]) -> None:
         for key in (("value", category), ("text", str(category))):
             if key in seen:
                 raise StructureError(
-                    f"variable {name!r}: a category is named twice, as {seen[key]!r} and "
-                    f"{category!r}: categories must differ, also as numbers and as texts"
+                    f"variable {name!r}: a category is named twice, as {shown(seen[key])} and "
+                    f"{shown(category)}: categories must differ, also as numbers and as texts"
                 )
             seen[key] = category
 

@@ -17,7 +17,7 @@ information, centres, and rows drawn from the clusters with a common seed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -114,17 +114,25 @@ class SummedRows:
         self.mark = digest(self.mark, tag, total)
         return total
 
-    @contextmanager
-    def making(self, tag: str) -> Iterator[None]:
-        """What cannot be made of the totals is due to one of the members."""
-        try:
-            yield
-        except (ParameterError, StructureError, ValueError, np.linalg.LinAlgError) as error:
-            raise ProtocolError(self._wrong(tag, str(error))) from error
+    def making(self, tag: str) -> AbstractContextManager[None]:
+        return making(tag, self.members)
 
     def _wrong(self, tag: str, problem: str) -> str:
-        named = ", ".join(self.members)
-        return f"the sum {tag!r}: {problem}; one of {named} sent wrong numbers"
+        return _wrong(tag, problem, self.members)
+
+
+@contextmanager
+def making(tag: str, members: Sequence[str]) -> Iterator[None]:
+    """What cannot be made of the totals is due to one of the members."""
+    try:
+        yield
+    except (ParameterError, StructureError, ValueError, np.linalg.LinAlgError) as error:
+        raise ProtocolError(_wrong(tag, str(error), members)) from error
+
+
+def _wrong(tag: str, problem: str, members: Sequence[str]) -> str:
+    named = ", ".join(members)
+    return f"the sum {tag!r}: {problem}; one of {named} sent wrong numbers"
 
 
 def counts_problem(values: Array) -> str:

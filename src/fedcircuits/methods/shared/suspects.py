@@ -66,6 +66,7 @@ from fedcircuits.learning.stopping import Mask
 from fedcircuits.learning.summed.clusters import Beginning
 from fedcircuits.methods.meeting.intersection import derived
 from fedcircuits.methods.refinement.roles import statistics_problem
+from fedcircuits.methods.shared.summing import making
 from fedcircuits.methods.shared.training import LearnedTogether
 from fedcircuits.methods.shared.units import Units
 
@@ -300,22 +301,22 @@ def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
 
     def fit() -> Array:
         every = np.ones(len(judge.values), np.bool_)
-        others = judge.maximised(_rest(total, part), judge.packed)
-        logs = judge.log_values(every, others)
+        with making("shared/totals", members):
+            others = judge.maximised(_rest(total, part), judge.packed)
+            logs = judge.log_values(every, others)
         if len(logs) < judge.least:
             return np.zeros(FACTS)
         return np.array([*_middle(logs), len(logs), judge.still(), *judge.labels(others)])
 
-    mark = digest(judge.values, total)
-    facts = yield from compute(
-        "scoring its rows under a circuit learned by the others", fit, key=mark
-    )
+    what = "scoring its rows under a circuit learned by the others"
+    facts = yield from compute(what, fit, key=digest(judge.values, total))
     yield from send(COORDINATOR, RowsFit(facts))
     suspects = (yield from receive(COORDINATOR, Suspects)).names
     known = set(suspects) <= set(members) and len(set(suspects)) == len(suspects) <= MOST
     require(known, COORDINATOR, Suspects, "names", f"expected at most {MOST} of the parties")
     if suspects:
-        totals = yield from judge.without(suspects)
+        with making("shared/without", members):
+            totals = yield from judge.without(suspects)
         if judge.me == members[0]:
             yield from send(COORDINATOR, SuspectEffects(np.array(totals)))
 
@@ -330,8 +331,7 @@ def coordinator(judge: Judge | None, members: Sequence[str], columns: int) -> Fl
         require_shape(facts, (FACTS,), party, RowsFit, "facts")
         sound = bool((facts[[1, 2, 3, 6, 8]] >= 0).all() and (np.abs(facts) < 1e12).all())
         require(sound, party, RowsFit, "facts", "expected mean, variance and number of rows")
-    outliers = standing_out(fits)
-    suspects = tuple(outliers)
+    suspects = tuple(outliers := standing_out(fits))
     yield from broadcast(members, Suspects(suspects))
     if not suspects:
         return ()
