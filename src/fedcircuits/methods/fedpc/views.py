@@ -49,7 +49,7 @@ POLYNOMIALS = {4: 0b111, 8: 0b1011}  # by which products are reduced in them
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
+class _ViewShape:
     """How many columns of a party are in a view, in how many blocks all of them are, and how many
     cells numbers have. The classes of a target are in every view."""
 
@@ -59,7 +59,7 @@ class _Telling:
     fits: bool  # whether numbers have two cells or more
 
     @classmethod
-    def of(cls, number: int, rows: int, classes: int, together: bool) -> _Telling:
+    def of(cls, number: int, rows: int, classes: int, together: bool) -> _ViewShape:
         """``number``: columns but for the target; ``together``: all of them in one view."""
         bits = max(float(np.log2(max(rows, 1) / max(classes, 1) / ROWS_ALIKE)), 1.0)
         columns = min(max(int(bits / np.log2(FEW_CELLS)), 1), max(number, 1))
@@ -72,11 +72,11 @@ def views_of(schema: Schema, hellos: Mapping[str, Hello], target: str | None) ->
     """One if parties have few columns, or else the square of the size of a finite field. If there
     are too many parties, one of coarser cells; ``MOST_VIEWS`` is exceeded if that has too many
     columns as well."""
-    if max(own.blocks for own in _tellings(schema, hellos, target, 1, False).values()) < 2:
+    if max(own.blocks for own in _shapes(schema, hellos, target, 1, False).values()) < 2:
         return 1
-    blocks = max(own.blocks for own in _tellings(schema, hellos, target, 2, False).values())
+    blocks = max(own.blocks for own in _shapes(schema, hellos, target, 2, False).values())
     sizes = [size for size in FIELDS if blocks <= size and len(hellos) <= size + 1]
-    coarse = all(own.fits for own in _tellings(schema, hellos, target, 1, True).values())
+    coarse = all(own.fits for own in _shapes(schema, hellos, target, 1, True).values())
     return sizes[0] ** 2 if sizes else 1 if coarse else MOST_VIEWS + 1
 
 
@@ -85,20 +85,20 @@ def thinned(views: int, where: Labels) -> int:
     return max(1, views * len(where) // MOST_ROWS) if views > 1 else 1
 
 
-def _tellings(
+def _shapes(
     schema: Schema, hellos: Mapping[str, Hello], target: str | None, views: int, together: bool
-) -> dict[str, _Telling]:
+) -> dict[str, _ViewShape]:
     """By party. Where there are several views, classes beside the columns of a party are in two of
     them: they count for everybody."""
     target, homes = _classes_of(schema, target), _homes(schema, hellos, target)
-    told = {}
+    shapes = {}
     for party, hello in hellos.items():
         known = target is not None and (views > 1 or target in hello.schema.names)
         names = hello.schema.names if views == 1 else homes[party]
         number = len([name for name in names if name != target])
         classes = schema[target].size if known and target is not None else 1
-        told[party] = _Telling.of(number, hello.rows, classes, together)
-    return told
+        shapes[party] = _ViewShape.of(number, hello.rows, classes, together)
+    return shapes
 
 
 def _classes_of(schema: Schema, target: str | None) -> str | None:
@@ -125,17 +125,17 @@ def cell_tasks(
     """What every party cuts into cells, and in which of so many views it sends which; 0: all cells
     of all columns in one."""
     rows = {p: hello.rows for p, hello in hellos.items()}
-    told = _tellings(schema, hellos, target, views, views < 2)
+    shapes = _shapes(schema, hellos, target, views, views < 2)
     target = _classes_of(schema, target)
     seen: dict[str, tuple[int, ...]] = dict.fromkeys(schema.names, tuple(range(max(views, 1))))
     if views > 1:
         homes = _homes(schema, hellos, target)
-        seen |= _designed([_blocks(homes[p], told[p].columns) for p in hellos], math.isqrt(views))
+        seen |= _designed([_blocks(homes[p], shapes[p].columns) for p in hellos], math.isqrt(views))
     tasks: dict[str, list[CellTask]] = {p: [] for p in hellos}
     for name in schema.names:
         holders = [p for p, hello in hellos.items() if name in hello.schema.names]
         most = number_of_cells(min(rows[p] for p in holders))
-        most = min(most, *(told[p].most for p in holders)) if views else most
+        most = min(most, *(shapes[p].most for p in holders)) if views else most
         model = max(holders, key=lambda p: rows[p])
         for party in holders:
             tasks[party].append(CellTask(name, most, party == model, seen[name]))
