@@ -151,7 +151,7 @@ def test_malformed_messages_blame_their_sender() -> None:
     split = fc.split(narrow(40), 2, target="risk")
     noise = fc.DifferentialPrivacy(5.0).noise(fc.Hub(), split.names)
     plan = TreesPlan("risk", trees=1, grow="together", noise=noise)
-    assert check_messages(lambda: keyed(programs(split, plan)), most=60) > 50
+    assert check_messages(lambda: keyed(programs(split, plan))) > 300
 
 
 def test_noise_is_for_one_group_of_all() -> None:

@@ -332,6 +332,13 @@ def _assignments(
         features[party] = tuple(n for n in schema.names if n in held and n != target.name)
         learns = features[party] and (shared or target.name in held)
         groups[party] = numbers.setdefault(features[party] if learns else party, len(numbers))
+    if plan.noise is not None and len(numbers) > 1:
+        name = next(n for n in schema.names if any(n not in held for held in schemas.values()))
+        has, lacks = ([p for p, h in schemas.items() if (name in h) is it] for it in (True, False))
+        raise FederationError(
+            f"differential privacy needs parties with the same columns: column {name!r} is held "
+            f"by {has[0]}, not by {lacks[0]}"
+        )
     by_rows = plan.threshold and ids and sum(isinstance(k, tuple) for k in numbers) > 1
     return schema, {
         party: TreesAssignment(
