@@ -35,6 +35,7 @@ OPTIONS: tuple[tuple[str, Replacement], ...] = (
     (r"\bids='loose'", "--ids loose"),
     (r"\bencoding=(\"[\w-]+\")", r"encoding = \1 under [reading] of a --schema file"),
     (r"\bby='(\w+)'", r"--by \1"),
+    (r"\bshare_target=True", "--share-target"),
     (r"\bgive real=", "give --train"),
     (r"\bpass names=\[…\], or ", ""),
 )

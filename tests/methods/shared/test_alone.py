@@ -120,3 +120,9 @@ def test_few_values_of_a_column_are_not_learned_from(few: int) -> None:
         model = fc.FedPC(random_state=0).fit(fc.split(table, 2, seed=1))
         answers.append(model.score_samples(fc.Table.of({"viral": [0.1, 0.7, 5.0, 90.3]})))
     assert np.array_equal(answers[0], answers[1])
+
+
+def test_a_party_with_fewer_rows_than_the_least_count_is_told_so() -> None:
+    parties = fc.Federation({"a": {"age": [44, 50], "risk": ["high", "low"]}})
+    with pytest.raises(fc.errors.FedcircuitsError, match="as many as 5 values"):
+        fc.FedPC(random_state=0).fit(parties)
