@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcircuits.app import circuit_sections, evaluating, report
-from fedcircuits.app.crossing import MOST_PARTIES
+from fedcircuits.app.crossing import MOST_PARTIES, counted
 from fedcircuits.app.loading import AnyModel
 from fedcircuits.app.report import Block, Commands, Heading, Paragraph, Picture, TextTable
 from fedcircuits.app.rows import RowReader
@@ -93,18 +93,14 @@ def opening(model: AnyModel, record: TrainingRecord | None, given: Given) -> Ite
     schema = model.circuit_.schema if isinstance(model, FusionModel) else model.schema_
     what = "a joint distribution over" if isinstance(model, Model) else "a predictor from"
     aim = f" Its target is {target!r}." if target else ""
-    yield Paragraph(
-        f"{given.model.name} is {what} {len(schema):,} columns: {listed(schema.names, 8)}.{aim}"
-    )
+    columns = f"{counted(len(schema), 'column')}: {listed(schema.names, 8)}"
+    yield Paragraph(f"{given.model.name} is {what} {columns}.{aim}")
     if record is None:
         yield Paragraph("The file does not say how the model was trained.")
         return
     yield Heading("What was learned, and from whom")
-    parties = f" of {len(record.parties)} parties" if record.parties else ""
-    yield Paragraph(
-        f"{record.estimator} was trained on a {record.split} split{parties}: "
-        f"{_split_in_words(record.split)}. Rows stayed where they were."
-    )
+    learned = f"{record.estimator} was trained on {_split(record)}"
+    yield Paragraph(f"{learned}. Rows stayed where they were.")
     if record.parties:
         yield _parties(record)
     if record.notes:
@@ -129,6 +125,13 @@ def _parties(record: TrainingRecord) -> TextTable:
         each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
         many.append((listed(list(rows)), listed(columns, 6), f"{sum(rows.values()):,}", each))
     return TextTable(("parties", "columns", "rows", "rows per party"), many, texts=2)
+
+
+def _split(record: TrainingRecord) -> str:
+    if len(record.parties) == 1:
+        return "the rows of one party"
+    parties = f" of {len(record.parties)} parties" if record.parties else ""
+    return f"a {record.split} split{parties}: {_split_in_words(record.split)}"
 
 
 def _split_in_words(split: str) -> str:
