@@ -73,7 +73,7 @@ hypothesis.settings.register_profile(
     "repeatable",
     deadline=None,
     derandomize=True,
-    max_examples=50,
+    max_examples=30,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile("search", deadline=None, max_examples=1000)

@@ -241,7 +241,7 @@ def test_mutual_information_of_real_columns_grows_to_the_truth() -> None:
 # ---------------------------------------------------------------------- contributions
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.sampled_from(["mixture", "random_binary", "latent_tree"]), SEEDS)
 def test_contributions_are_means_over_all_orders(structure: str, seed: int) -> None:
     schema = schema_of(("boolean", "category", "boolean", "real"))

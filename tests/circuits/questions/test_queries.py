@@ -149,7 +149,6 @@ def check_moments(case: Completions, inside: Mask, name: str, mean: float, varia
     assert variance == pytest.approx(float(mass @ (x - expected) ** 2), rel=1e-5, abs=1e-6)
 
 
-@settings(max_examples=60)
 @given(models(), SEEDS)
 def test_moments_inside_events(model: Model, seed: int) -> None:
     schema, rng = model[0].schema, np.random.default_rng(seed)
