@@ -60,8 +60,7 @@ def _once() -> Callable[..., None]:
 
 
 def fail(message: str, code: int) -> None:
-    from fedcircuits.app.screen import one_line, plain
-    from fedcircuits.app.wording import in_options
+    from fedcircuits.app.screen import in_options, one_line, plain
 
     if DEBUG.get():
         traceback.print_exc()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedcircuits.app.wording import in_options
+from fedcircuits.app.screen import in_options
 
 
 @pytest.mark.parametrize(
