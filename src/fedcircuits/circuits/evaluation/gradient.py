@@ -240,7 +240,7 @@ class _LogLikelihood(torch.autograd.Function):
         program, x = ctx.model.program, ctx.state.inputs.x
         with here(program.device), program.scratch.room() as matrix:
             gradient = matrix("gradient", tuple(ctx.state.values.shape), program.dtype)
-            derivatives = program.descend(ctx.state, ctx.packed, weight, gradient)
+            derivatives = program.descend(ctx.state, ctx.packed, weight, gradient, free=True)
             out = _by_tensors(program, ctx.packed, derivatives, gradient)
             by_rows = None
             if ctx.needs_input_grad[2]:
@@ -257,6 +257,8 @@ def _by_tensors(
         if isinstance(derivative, Tensor) and isinstance(p, Tensor):
             counts = derivative.mul_(p)
             out.append(counts.addcmul_(p, counts.sum(-1, keepdim=True), value=-1))
+        elif isinstance(p, LookupValues) and isinstance(derivative, Tensor):
+            out.append(derivative)
         elif isinstance(p, LookupValues) and isinstance(derivative, LeafCounts):
             out.append(derivative.sums.addcmul_(p.table, derivative.count[:, None], value=-1))
         elif isinstance(step, LinearStep) and isinstance(derivative, LeafCounts):

@@ -69,6 +69,7 @@ from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import ParameterError, QueryError
 
 T = TypeVar("T")
+Risen = BatchState | ScaledState  # a batch on its way up
 Values = LeafValues | LookupValues | JointValues | Tensor | None  # of one step
 
 
@@ -199,9 +200,7 @@ class CircuitProgram:
         return gradient, derivatives
 
     @placed
-    def ascend(
-        self, inputs: Inputs, packed: Packed, values: Tensor
-    ) -> tuple[BatchState | ScaledState, Tensor]:
+    def ascend(self, inputs: Inputs, packed: Packed, values: Tensor) -> tuple[Risen, Tensor]:
         """The quickest way up, and the log-values of the root; ``values`` is room (rows, batch)."""
         if self.scaled is not None:
             scaled = self.scaled.upward(inputs, packed, values)
@@ -212,11 +211,12 @@ class CircuitProgram:
 
     @placed
     def descend(
-        self, state: BatchState | ScaledState, packed: Packed, weight: Tensor, gradient: Tensor
+        self, state: Risen, packed: Packed, weight: Tensor, gradient: Tensor, free: bool = False
     ) -> list[Derivative]:
-        """And down again, as ``downward`` does; ``gradient`` is room (rows, batch)."""
+        """And down again, as ``downward`` does; ``gradient`` is room (rows, batch). ``free`` as in
+        ``ScaledProgram.downward``, where that is used."""
         if self.scaled is not None and isinstance(state, ScaledState):
-            return self.scaled.downward(state, packed, weight, gradient)
+            return self.scaled.downward(state, packed, weight, gradient, free)
         assert isinstance(state, BatchState)
         return self._downward(state, packed, weight, gradient.zero_())[1]
 

@@ -93,7 +93,7 @@ class ScaledProgram:
                 kernel.mix(*into, step.start, numbers, reads.arrays, p.numpy(), *how)
             elif (places := _places(step, p, inputs)) is not None:
                 state.places[step.start] = places
-                kernel.look_up(into[0], step.start, _table(p), places)
+                kernel.look_up(into[0], step.start, _lines(p.linear), places)
             else:
                 state.powers[numbers] = _leaves(step, p, state)
         np.maximum(state.lost, into[0][self.program.root] <= 0, out=state.lost)
@@ -110,11 +110,17 @@ class ScaledProgram:
         return (last.log() + LOG_2 * powers).to(self.program.dtype)
 
     def downward(
-        self, state: ScaledState, packed: Packed, weight: Tensor, gradient: Tensor
+        self,
+        state: ScaledState,
+        packed: Packed,
+        weight: Tensor,
+        gradient: Tensor,
+        free: bool = False,
     ) -> list[Derivative]:
         """For every step the derivatives of the weighted log-likelihood; no row may be lost.
 
-        ``gradient`` may hold anything; in the end it holds the flows of leaves and sums.
+        ``gradient`` may hold anything; in the end it holds the flows of leaves and sums. ``free``:
+        of looked-up tables the derivatives by their free numbers, as tensors.
         """
         gradient[self.program.root] = weight
         gradient[self.plan.unread] = 0.0
@@ -132,7 +138,8 @@ class ScaledProgram:
                     flow, derivative.numpy(), state.room, self.form,
                 )  # fmt: skip
             elif (places := state.places.get(step.start)) is not None:
-                derivative = _counted(step, flow, places, gradient.dtype)
+                counted = _by_free if free else _counted
+                derivative = counted(step, flow, places, p.linear)
             else:
                 derivative = step.downward(p, BatchState(state.inputs, state.values), gradient)
             derivatives.append(derivative)
@@ -173,18 +180,21 @@ def _places(step: object, p: object, inputs: Inputs) -> Ints | None:
     return np.asarray((first + level.long()).numpy())
 
 
-def _table(p: LookupValues) -> npt.NDArray[Any]:
-    return np.asarray(p.linear.view(-1, p.linear.shape[2]).numpy())
+def _lines(table: Tensor) -> npt.NDArray[Any]:
+    """(pairs · levels, units)"""
+    return np.asarray(table.view(-1, table.shape[2]).numpy())
 
 
-def _counted(
-    step: LookupStep, flow: npt.NDArray[Any], places: Ints, dtype: torch.dtype
-) -> LeafCounts:
-    like = torch.empty(0, dtype=dtype)
-    sums = zeros((step.folds * step.levels, step.units), like)
-    count = zeros((step.folds, step.units), like)
-    kernel.add_up(flow, step.start, places, sums.numpy(), count.numpy())
-    return LeafCounts(sums.view(step.folds, step.levels, step.units), count)
+def _counted(step: LookupStep, flow: npt.NDArray[Any], places: Ints, old: Tensor) -> Derivative:
+    sums, count = zeros(tuple(old.shape), old), zeros((step.folds, step.units), old)
+    kernel.add_up(flow, step.start, places, _lines(sums), count.numpy())
+    return LeafCounts(sums, count)
+
+
+def _by_free(step: LookupStep, flow: npt.NDArray[Any], places: Ints, old: Tensor) -> Derivative:
+    derivative = empty(tuple(old.shape), old)
+    kernel.add_up_free(flow, step.start, places, _lines(old), _lines(derivative))
+    return derivative
 
 
 # ---------------------------------------------------------------------- what is read and written

@@ -30,26 +30,55 @@ def look_up(values, start, table, places):  # type: ignore[no-untyped-def]
     """Units of leaves: lines ``places`` (leaves, batch) of a table (lines, units)."""
     units = table.shape[1]
     for n in range(places.shape[0]):
-        first = start + n * units
-        for r in range(places.shape[1]):
-            line = table[places[n, r]]
-            for u in range(units):
-                values[first + u, r] = line[u]
+        at, first = places[n], start + n * units
+        for u in range(units):
+            out = values[first + u]
+            for r in range(len(at)):
+                out[r] = table[at[r], u]
 
 
 @compiled
 def add_up(gradient, start, places, table, count):  # type: ignore[no-untyped-def]
     """The other way: what comes down to units is added to the lines of a table, and to the counts
     of leaves (leaves, units)."""
-    units = table.shape[1]
     for n in range(places.shape[0]):
-        first, total = start + n * units, count[n]
-        for r in range(places.shape[1]):
-            line = table[places[n, r]]
+        first = start + n * table.shape[1]
+        _add_rows(gradient, first, count[n])
+        _add_lines(gradient, first, places[n], table)
+
+
+@compiled
+def add_up_free(gradient, start, places, old, table):  # type: ignore[no-untyped-def]
+    """The same for the free numbers of old frequencies, by softmax: counts of levels, less the
+    frequency times the count of all levels. ``table`` may hold anything."""
+    units = table.shape[1]
+    levels = len(table) // len(places)
+    total = np.empty(units, table.dtype)
+    for n in range(places.shape[0]):
+        first = start + n * units
+        total[:] = 0
+        _add_rows(gradient, first, total)
+        for i in range(n * levels, (n + 1) * levels):
+            line, before = table[i], old[i]
             for u in range(units):
-                flow = gradient[first + u, r]
-                line[u] += flow
-                total[u] += flow
+                line[u] = -before[u] * total[u]
+        _add_lines(gradient, first, places[n], table)
+
+
+@compiled
+def _add_rows(gradient, first, total):  # type: ignore[no-untyped-def]
+    for u in range(len(total)):
+        flow = gradient[first + u]
+        for r in range(len(flow)):
+            total[u] += flow[r]
+
+
+@compiled
+def _add_lines(gradient, first, at, table):  # type: ignore[no-untyped-def]
+    for r in range(len(at)):
+        line = table[at[r]]
+        for u in range(len(line)):
+            line[u] += gradient[first + u, r]
 
 
 @compiled
@@ -136,16 +165,7 @@ def _largest(matrix, room):  # type: ignore[no-untyped-def]
 @compiled
 def _times(matrix, number):  # type: ignore[no-untyped-def]
     """Every row times the same numbers (batch,)."""
-    whole = len(matrix) // 4 * 4
-    for u in range(0, whole, 4):
-        a, b, c, d = matrix[u], matrix[u + 1], matrix[u + 2], matrix[u + 3]
-        for r in range(len(number)):
-            factor = number[r]
-            a[r] *= factor
-            b[r] *= factor
-            c[r] *= factor
-            d[r] *= factor
-    for u in range(whole, len(matrix)):
+    for u in range(len(matrix)):
         a = matrix[u]
         for r in range(len(number)):
             a[r] *= number[r]
