@@ -172,7 +172,7 @@ class FedPC(FederatedCircuit[Result]):
         "rows": ROWS,
         "summation": replace(SUMMATION, or_=("auto",)),
         "answers": Choice(*get_args(Answers)),
-        "dependence": Choice(*get_args(Dependence)),
+        "dependence": Choice("auto", *get_args(Dependence)),
         "on_lost": ON_LOST,
         "random_state": SEED,
         "privacy": no_privacy("clusters and leaves are learned from rows without noise"),
@@ -196,7 +196,7 @@ class FedPC(FederatedCircuit[Result]):
         rows: RowRule = "tokens",
         summation: Summation | Literal["auto"] = "auto",
         answers: Answers = "leaves",
-        dependence: Dependence = "auto",
+        dependence: Dependence | Literal["auto"] = "auto",
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
         privacy: None = None,
@@ -264,7 +264,7 @@ class FedPC(FederatedCircuit[Result]):
         usual = inspect.signature(type(self)).parameters
         shaped = any(getattr(self, name) != usual[name].default for name in OF_CLUSTERS)
         hidden = summation.hides or self.answers == "root"
-        return "combinations" if shaped or hidden else "auto"
+        return "combinations" if shaped or hidden else "pairs"
 
     def _sharers(self, federation: Federation) -> tuple[SharedByEM, ...]:
         """Circuits by sums in question."""
@@ -349,9 +349,9 @@ class FedPC(FederatedCircuit[Result]):
                 "learn without noise, and chosen by likelihoods without noise, so that nothing is "
                 f"guaranteed: fit {type(self.method).__name__} on the federation itself"
             )
-        if self.dependence == "tree" and (summation.hides or self.answers == "root"):
+        if self.dependence == "pairs" and (summation.hides or self.answers == "root"):
             raise FederationError(
-                "dependence='tree' needs the cells of rows and the values of leaves at the "
+                "dependence='pairs' needs tables of pairs and the values of leaves at the "
                 "coordinator, which summation=Secret() and answers='root' hide: take "
                 "dependence='combinations', or summation=Hub() and answers='leaves'"
             )

@@ -80,7 +80,12 @@ from fedcircuits.learning.least_counts import rare_mixed
 from fedcircuits.methods.fedpc import latent
 from fedcircuits.methods.fedpc.assembly import ClusterSizes, children_of, combination_counts, joined
 from fedcircuits.methods.fedpc.cells import chosen_rows, learn_cells, send_cells
-from fedcircuits.methods.fedpc.clusters import RowClustering, check_tasks, exchange_clusters
+from fedcircuits.methods.fedpc.clusters import (
+    RowClustering,
+    check_tasks,
+    exchange_clusters,
+    similar_rows,
+)
 from fedcircuits.methods.fedpc.leaves import (
     LeafLearner,
     LearnedLeaf,
@@ -92,6 +97,7 @@ from fedcircuits.methods.fedpc.leaves import (
 from fedcircuits.methods.fedpc.planning import (
     INDEPENDENT,
     MADE_UP,
+    NO_CELLS,
     NOT_ALLOWED,
     ClientWork,
     Division,
@@ -104,7 +110,7 @@ from fedcircuits.methods.fedpc.planning import (
     numbered,
     work_of,
 )
-from fedcircuits.methods.fedpc.views import cell_tasks, thinned, views_of
+from fedcircuits.methods.fedpc.views import cell_plans
 from fedcircuits.methods.meeting.hello import Hello, Method, hellos_of, introduce
 from fedcircuits.methods.meeting.tokens import hidden_rows, match_tokens, send_tokens, target_of
 from fedcircuits.methods.refinement import training as refinement
@@ -176,13 +182,14 @@ def client(
     labels = yield from RowClustering(table, *about).labels(work.tasks, order, given)
     how = learner, seed, stamp, plan.weights != "sizes"
     learned, gains = yield from learn_judged(party, table, work, labels, *how)
-    learned |= yield from learn_cells(party, table, work.cells)
+    learned |= yield from learn_cells(party, table, work.cells.tasks)
     collect = bool(plan.refine) and party.allow_collect
     yield from send(COORDINATOR, ClusterSizes.of(labels, collect, gains))
     if order is not None and work.cells:
-        own, gain = yield from learn_alone(party, table, work.cells, learner, seed, stamp)
-        chosen = chosen_rows(row_ids(party), work.thinned, plan.seed)
-        yield from send_cells(party, hidden, work.cells, table, chosen, gain, plan.dependence)
+        own, gain = yield from learn_alone(party, table, work.cells.tasks, learner, seed, stamp)
+        chosen = chosen_rows(row_ids(party), work.cells.thinned, plan.seed)
+        groups = similar_rows(table, work.cells, party.least_count, seed)
+        yield from send_cells(party, hidden, work.cells, table, chosen, groups, gain)
         learned |= own
     elif order is not None and plan.weights != "sizes":
         counts = plan.summation.counts(party.name, members)
@@ -229,7 +236,7 @@ def _classes(
 
 def _check_work(work: ClientWork, plan: FedPCPlan, names: Sequence[str], tag: str) -> None:
     work.check(names, tag, plan.share_clusters)
-    plan.check_cells(work.cells)
+    plan.check_cells(work.cells, names)
     check_tasks(work.tasks, len(plan.members), tag)
 
 
@@ -284,19 +291,15 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
     for party, assignment in assignments.items():
         yield from send(party, assignment)
     where = None
-    in_views = split.tokens and plan.dependence == "auto"
-    views = views_of(split.schema, hellos, plan.target) if in_views else 0
-    tree = split.tokens and plan.by_tree(len(members), views)
-    cells = cell_tasks(split.schema, hellos, plan.target, views) if tree else {}
+    pairs = split.tokens and plan.dependence == "pairs"
+    cells = cell_plans(split.schema, hellos, plan.target) if pairs else {}
     if split.tokens:
         held = {p: hello.rows for p, hello in hellos.items()}
         where = yield from match_tokens(held, assignments[members[0]].holders)
-        tree = tree and not split.of_rows(where)
-        cells = cells if tree else {}
-        divisions, notes = ([], ()) if tree else divisions_of(split, members, where, plan)
+        cells = {} if split.of_rows(where) else cells
+        divisions, notes = ([], ()) if cells else divisions_of(split, members, where, plan)
         for party in members:
-            asked = cells.get(party, ()), thinned(views, where), where
-            work = work_of(party, divisions, split, plan, *asked)
+            work = work_of(party, divisions, split, plan, cells.get(party, NO_CELLS), where)
             yield from send(party, work)
         exchanging = {i: d for i, d in enumerate(divisions) if d.exchanges(split, plan)}
         if exchanging:
@@ -305,9 +308,9 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
     for party, message in sizes.items():
         message.check(party, divisions, hellos[party].rows)
     rng, chosen = np.random.default_rng([plan.seed, 0]), tuple[str, ...]()
-    if where is not None and tree:
-        sent, seen = yield from latent.collect_cells(cells, split.schema, members)
-        part, notes = latent.by_forest(sent, cells, seen, split.schema, plan.target, rng)
+    if where is not None and cells:
+        sent = yield from latent.collect_cells(cells, split.schema)
+        part, notes = latent.by_forest(sent, cells, where, split.schema, rng)
         parts = [part]
     else:
         counts = yield from combination_counts(divisions, sizes, where, plan)

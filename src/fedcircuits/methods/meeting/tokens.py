@@ -38,6 +38,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError, ProtocolError
@@ -115,6 +116,16 @@ def tokens(ids: npt.NDArray[np.generic], key: bytes) -> Tokens:
         one.update(str(value).encode())
         hashes[i] = int.from_bytes(one.digest()[:8], "little")
     return hashes
+
+
+def retokened(of_rows: Tokens, key: bytes) -> Tokens:
+    """(rows,) other tokens of the same rows, by a block cipher: nobody without the key can tell
+    which of these is which of those."""
+    blocks = np.zeros((len(of_rows), 2), np.uint64)
+    blocks[:, 0] = of_rows
+    cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # every block is different
+    sealed = cipher.update(blocks.astype("<u8").tobytes()) + cipher.finalize()
+    return np.frombuffer(sealed, "<u8").reshape(-1, 2)[:, 0].astype(np.uint64)
 
 
 def matched(lists: list[Tokens]) -> Labels:
