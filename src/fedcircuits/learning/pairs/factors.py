@@ -15,8 +15,9 @@ states, are normal variables x = Λz + noise that are cut, with one, two or four
                    the state's ends. The variance of z around a point is added to the noise
 
 In a state of an unordered column z is normal around its mean there, which the mean scores of the
-ordered columns tell: E[x | state] = Λ E[z | state]. P(state | z) follows by Bayes' rule. A component
-learns only one number per ordered column and factor about their dependence, so few rows are enough.
+ordered columns tell: E[x | state] = Λ E[z | state]. P(state | z) follows by Bayes' rule. Of how
+ordered columns depend a component learns only one number per column and factor, so few rows are
+enough.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from scipy.special import logsumexp, ndtr, ndtri
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.pairs.forests import (
     Components,
+    Edges,
+    Tables,
     class_gain,
     class_shares,
     component_weights,
@@ -104,13 +107,14 @@ class Correlations:
             for y, j in enumerate(self.ranked[:x]):
                 counted = self.tables.pair(i, j, self.by_class)
                 for q, table in enumerate(counted.rows):
-                    a, b = (self.scores(q, c, g) for c, g in zip((i, j), counted.groups, strict=True))
+                    a = self.scores(q, i, counted.groups[0])
+                    b = self.scores(q, j, counted.groups[1])
                     found[q, x, y] = found[q, y, x] = _correlation(table, a, b)
                     rows[q, x, y] = rows[q, y, x] = table.sum()
         within = (found * rows).sum(axis=0) / (rows.sum(axis=0) + FEW_BOTH)
         drawn = (found * rows + CORRELATION_PULL * within) / (rows + CORRELATION_PULL)
         drawn[:, np.arange(size), np.arange(size)] = 1.0
-        return drawn
+        return np.asarray(drawn)
 
     def _means(self, column: int) -> list[Array]:
         """E[x | state] (states, ranked) in every component, and no more than rows say."""
@@ -155,7 +159,8 @@ class FactorModel:
         points, prior, around = self.grid
         known, every = self.known, range(len(self.known.tables.columns))
         at = {c: x for x, c in enumerate(known.ranked)}
-        weights, forests = [], []
+        weights: list[Array] = []
+        forests: list[tuple[Edges, Tables]] = []
         for q, weight in enumerate(known.weights):
             lines = []
             for c in every:
@@ -182,7 +187,9 @@ class FactorModel:
         values, vectors = np.linalg.eigh(np.eye(points.shape[1]) - (means.T * share) @ means)
         within = (vectors * np.maximum(values, LEAST_WITHIN)) @ vectors.T
         apart = points[:, None] - means
-        logs = np.log(share) - 0.5 * np.einsum("psk,kl,psl->ps", apart, np.linalg.inv(within), apart)
+        logs = np.log(share) - 0.5 * np.einsum(
+            "psk,kl,psl->ps", apart, np.linalg.inv(within), apart
+        )
         for _ in range(BALANCED):
             table = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
             logs += np.log(share) - np.log(np.maximum(prior @ table, 1e-12))
@@ -215,7 +222,8 @@ class FactorModel:
         for x, i in enumerate(known.ranked):
             for y, j in enumerate(known.ranked[:x]):
                 counted = held.pair(i, j, known.by_class)
-                a, b = (known.scores(q, c, g) for c, g in zip((i, j), counted.groups, strict=True))
+                a = known.scores(q, i, counted.groups[0])
+                b = known.scores(q, j, counted.groups[1])
                 table = counted.rows[q]
                 expected[x, y] = expected[y, x] = attenuated(correlation[x, y], a.left * b.left)
                 if table.sum() > 0:
@@ -239,7 +247,7 @@ class FactorModel:
         for column in self.means:
             table = self._states(column, component)
             told += float(prior @ (table * np.log(table / (prior @ table))).sum(axis=1))
-        return reliable * told
+        return float(reliable * told)
 
 
 def points_of(factors: int) -> int:

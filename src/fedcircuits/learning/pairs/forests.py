@@ -9,8 +9,8 @@ the amount that maximises the likelihood of the counts, towards a model of few p
                           that fine states of few rows have smooth tables
     others                the frequencies of the states
 
-With classes every class has tables of its own, for the same edges. A forest leaves out most pairs of
-columns, so a second one avoids the edges of the first.
+With classes every class has tables of its own, for the same edges. A forest leaves out most pairs
+of columns, so a second one avoids the edges of the first.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def copula(counts: Array, above: Array, child: Array) -> Array:
 
 
 def worth_of_edges(tables: PairTables, by_class: bool) -> Array:
-    """What edges gain (columns, columns): nats per row that has both columns, less their cost. Given
-    the class its own column has none."""
+    """What edges gain (columns, columns): nats per row that has both columns, less their cost. By
+    class, the class itself has none."""
     number = len(tables.columns)
     worth = np.full((number, number), -1.0)
     for i in range(number):
@@ -168,7 +168,8 @@ class ForestModel:
         above = self.shares[self.edges[at][1]][component]
         joint = grouped(above[:, None] * self.components[component][at], counted.groups[1])
         lines = grouped(joint.T, counted.groups[0]).T
-        return np.maximum(lines / np.maximum(lines.sum(axis=1, keepdims=True), LEAST), LEAST)
+        whole = np.maximum(lines.sum(axis=1, keepdims=True), LEAST)
+        return np.asarray(np.maximum(lines / whole, LEAST))
 
 
 def component_weights(tables: PairTables, by_class: bool) -> Array:

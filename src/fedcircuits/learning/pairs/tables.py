@@ -79,7 +79,9 @@ class PairTables:
     singles: Mapping[int, Counted]  # by column, but for the class
     pairs: Mapping[tuple[int, int], Counted]  # by columns in rising order, but for the class
 
-    def folds(self, rng: np.random.Generator, number: int) -> Iterator[tuple[PairTables, PairTables]]:
+    def folds(
+        self, rng: np.random.Generator, number: int
+    ) -> Iterator[tuple[PairTables, PairTables]]:
         """What is left, and what is held back, for every fold."""
         singles = {c: counted.part(rng, number) for c, counted in self.singles.items()}
         pairs = {ij: counted.part(rng, number) for ij, counted in self.pairs.items()}
@@ -143,7 +145,7 @@ class PairTables:
             return own.shares[None]
         counted = self.single(column, by_class)
         groups = counted.groups[0]
-        whole = np.bincount(groups, own.shares)
+        whole = grouped(own.shares, groups)
         lines = [smoothed_shares(rows, whole, own.ordered, PULL) for rows in counted.rows]
         return own.finer(groups).lines(np.stack(lines))
 

@@ -11,11 +11,11 @@ of the column (learning/spn/windows.py).
                   other (leaves.py).
 
 **Views.** The cells of many columns together identify a person to anyone who knows these columns.
-So the coordinator gets no rows but pairs of columns: every pair has a view of its own, in which each
-row has another token, a keyed hash that only parties can follow from view to view (views.py). What
-it learns is a table for every pair: how many rows have which cell of one column and of the other.
-It cannot tell which rows of two tables are the same. Classes of a target are in every view, or
-groups of similar rows of the party with most columns: what is learned is learned by class.
+So the coordinator gets pairs of columns instead of rows: every pair has a view of its own, in which
+each row has another token, a keyed hash that only parties can follow from view to view (views.py).
+What it learns is a table for every pair: how many rows have which cell of one column and of the
+other. It cannot tell which rows of two tables are the same. Classes of a target are in every view,
+so that tables are by class.
 
 All cells of a row that a party sends in a view are shared by at least ``least_count`` of its rows
 there (``view_codes``), whatever the coordinator asks for: small groups join their neighbours. Cells
@@ -31,7 +31,6 @@ parties learn nothing.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,82 +46,16 @@ from fedcircuits.federation.flow import Flow, compute, send
 from fedcircuits.federation.messages import Count, IntegerVector, Message, require, require_shape
 from fedcircuits.federation.sums.counting import Labels, compact
 from fedcircuits.learning.spn.windows import LearnedCell, cell_leaves
+from fedcircuits.methods.fedpc.views import MOST_CELLS, CellPlan, CellTask, radixes
 from fedcircuits.methods.meeting.intersection import derived
 from fedcircuits.methods.meeting.tokens import HiddenRows, Tokens, retokened, rising_order, tokens
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
 FEWEST_ROWS = 8  # of a cell
-ROWS_OF_CELL = 12  # that a cell of numbers has at least where there are many rows
-MOST_CELLS = 24
 MOST_NATS = 1e3  # that a message may speak of
 UNKNOWN = -1  # the cell of a missing value
-MOST_COARSE = 8  # cells of a column where two of a party's columns are in a view
-MOST_GROUPS = 0  # of similar rows, in place of classes
-MOST_BLOCKS = 200  # of columns, every pair of which is a view
 Nats = Annotated[float, msgspec.Meta(ge=-MOST_NATS, le=MOST_NATS)]
-
-
-View = tuple[int, ...]  # the blocks of columns in it
-
-
-@dataclass(frozen=True, slots=True)
-class CellTask:
-    """One column that a client cuts into cells."""
-
-    column: str
-    most: Count  # cells of numbers
-    models: bool  # whether it learns a leaf from every cell
-    block: Count | None = 0  # it is in the views of this block; None: classes, in every view
-
-
-@dataclass(frozen=True, slots=True)
-class CellPlan:
-    """What a client cuts into cells, and sends in views."""
-
-    tasks: tuple[CellTask, ...]
-    blocks: Count  # of the columns of all parties
-    coarse: Count = 2  # cells of numbers in views that have two columns of the client
-    groups: Count = 0  # of similar rows that it sends in every view in place of classes
-    thinned: Count = 1  # one row of so many is in the views
-
-    def __bool__(self) -> bool:
-        return bool(self.tasks)
-
-    def views(self) -> list[tuple[View, list[CellTask]]]:
-        """Those that the client sends rows in, and its columns there: classes first, then what has
-        no order."""
-        every, classes = [], [task for task in self.tasks if task.block is None]
-        for view in views_of(self.blocks):
-            own = [task for task in self.tasks if task.block in view]
-            if own or classes or self.groups:
-                every.append((view, classes + own))
-        return every
-
-    def of_view(self, view: View) -> int:
-        """How many of the client's columns are in it, but for classes."""
-        return sum(task.block in view for task in self.tasks)
-
-    def problems(self, names: Sequence[str], target: str | None) -> list[tuple[bool, str]]:
-        """What must hold for a client with these columns, and what was expected."""
-        blocks = [task.block for task in self.tasks if task.block is not None]
-        classes = [task.column for task in self.tasks if task.block is None]
-        most = max(blocks, default=0) < self.blocks <= MOST_BLOCKS
-        return [
-            (sorted(t.column for t in self.tasks) == sorted(names), "every column once"),
-            (all(2 <= t.most <= MOST_CELLS for t in self.tasks), f"2 to {MOST_CELLS} cells"),
-            (len(set(blocks)) == len(blocks), "one column in a block"),
-            (most, f"{MOST_BLOCKS} blocks at most"),
-            (set(classes) <= {target}, "no classes but the target's"),
-            (2 <= self.coarse <= MOST_COARSE, f"2 to {MOST_COARSE} coarse cells"),
-            (self.groups <= MOST_GROUPS, f"{MOST_GROUPS} groups at most"),
-            (self.thinned > 0, "one row in one or more"),
-        ]
-
-
-def views_of(blocks: int) -> list[View]:
-    """Every block by itself, and every pair."""
-    return [*((b,) for b in range(blocks)), *itertools.combinations(range(blocks), 2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +95,9 @@ class PairCells(Message, frozen=True):
 
     tag: ClassVar[str] = "count/cells"
     reveals: ClassVar[str] = (
-        "for every pair of columns how many rows have which bins of both, and which class, by sealed "
-        "row tokens that differ between pairs; how many rows each bin of a column has; how much its "
-        "columns depend on each other"
+        "for every pair of columns how many rows have which bins of both, and which class, by "
+        "sealed row tokens that differ between pairs; how many rows each bin of a column has; how "
+        "much its columns depend on each other"
     )
 
     tokens: IntegerVector  # (views · rows,) of unsigned 64 bits, rising within a view
@@ -192,18 +125,6 @@ class PairCells(Message, frozen=True):
         fits = self.finest.keys() == models.keys()
         fits = fits and all(self.finest[name].fits(most) for name, most in models.items())
         require(fits, sender, PairCells, "finest", f"expected finest cells of {', '.join(models)}")
-
-
-def radixes(plan: CellPlan, view: View, own: Sequence[CellTask], schema: Schema) -> list[int]:
-    """How many cells a code has for every column and for groups, with one for what is unknown."""
-    numbers = plan.coarse if plan.of_view(view) > 1 else MOST_CELLS
-    sizes = [schema[task.column].size or min(numbers, task.most) for task in own]
-    return [n + 1 for n in ([plan.groups] if plan.groups else []) + sizes]
-
-
-def number_of_cells(rows: int) -> int:
-    """Of numbers, by the rows of whoever holds the fewest."""
-    return int(np.clip(rows // ROWS_OF_CELL, 2, MOST_CELLS))
 
 
 def alone_name(party: str) -> str:
@@ -282,17 +203,16 @@ def send_cells(
     plan: CellPlan,
     table: Table,
     chosen: Labels,
-    groups: Labels | None,
     gain: float,
 ) -> Flow[None]:
-    """``chosen``: rows that are in the views; ``groups``: of similar rows, where they are sent."""
+    """``chosen``: rows that are in the views."""
     least = party.least_count
     cells = {t.column: cells_of(table, t, least) for t in plan.tasks}
     finest = {
         t.column: FinestCells.of(finest_of(table, t, least), cells[t.column], least)
         for t in plan.tasks
     }
-    seen = seen_in_views(hidden, plan, table.schema, cells, finest, chosen, groups, least)
+    seen = seen_in_views(hidden, plan, table.schema, cells, finest, chosen, least)
     models = {t.column: finest[t.column] for t in plan.tasks if t.models}
     yield from send(COORDINATOR, PairCells(*seen, models, gain))  # type: ignore[arg-type]
 
@@ -312,20 +232,19 @@ def seen_in_views(
     cells: Mapping[str, Labels],
     finest: Mapping[str, FinestCells],
     chosen: Labels,
-    groups: Labels | None,
     least: int,
 ) -> tuple[Tokens, Labels]:
     """Tokens of the chosen rows in all views, rising in each, and their codes."""
     every = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for view, own in plan.views():
         coarse = plan.of_view(view) > 1
-        columns = [] if groups is None else [groups[chosen]]
+        columns: list[Labels] = []
         for task in own:
             labels = cells[task.column][chosen]
             if coarse and not schema[task.column].size:
                 labels = coarser(labels, finest[task.column].coarse(plan.coarse))
             columns.append(labels)
-        ordered = [False] * (len(columns) - len(own)) + [not schema[t.column].size for t in own]
+        ordered = [not schema[task.column].size for task in own]
         codes = view_codes(columns, radixes(plan, view, own, schema), ordered, least)
         fresh = retokened(hidden.tokens[chosen], derived(hidden.key, f"view {view}"))
         rising, order = rising_order(fresh)

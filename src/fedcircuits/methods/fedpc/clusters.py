@@ -50,7 +50,6 @@ from fedcircuits.federation.messages import (
 from fedcircuits.federation.sums.counting import Labels, compact
 from fedcircuits.learning.independence import Floats
 from fedcircuits.learning.spn.clustering import Features, split_rows
-from fedcircuits.methods.fedpc.cells import CellPlan
 from fedcircuits.methods.fedpc.planning import Auto, ClusterTask, Division, usual_clusters
 from fedcircuits.tables.table import Table
 
@@ -270,15 +269,6 @@ def _information(a: Labels, b: Labels) -> float:
 
 
 # ---------------------------------------------------------------------- clustering
-
-
-def similar_rows(table: Table, plan: CellPlan, least: int, seed: tuple[int, int]) -> Labels | None:
-    """Groups of rows that are told in views of cells (cells.py), if they are wanted."""
-    columns = [task.column for task in plan.tasks if task.models]
-    if not plan.groups or not columns:
-        return None
-    rng = np.random.default_rng(seed)
-    return clusters_of(table, columns, plan.groups, None, rng, max(FEWEST_ROWS, least))
 
 
 def clusters_of(

@@ -28,18 +28,14 @@ from fedcircuits.learning.pairs.forests import Components
 from fedcircuits.learning.pairs.tables import Counted, PairTables, StateColumn
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
 from fedcircuits.methods.fedpc.cells import (
-    CellPlan,
-    CellTask,
     FinestCells,
     PairCells,
-    View,
     alone_name,
     cell_name,
     coarser,
-    radixes,
-    views_of,
 )
 from fedcircuits.methods.fedpc.leaves import least_apart, share_apart
+from fedcircuits.methods.fedpc.views import CellPlan, CellTask, View, radixes, views_of
 from fedcircuits.methods.meeting.tokens import Tokens, matched
 from fedcircuits.tables.schema import Schema
 
@@ -52,9 +48,7 @@ APART = (
 UNJOINED = "no row is held by two parties: their columns are assumed to be independent"
 
 
-def collect_cells(
-    plans: Mapping[str, CellPlan], schema: Schema
-) -> Flow[dict[str, PairCells]]:
+def collect_cells(plans: Mapping[str, CellPlan], schema: Schema) -> Flow[dict[str, PairCells]]:
     """What parties send of their rows."""
     sent = yield from gather(tuple(plans), PairCells)
     for party, message in sent.items():
@@ -136,8 +130,7 @@ class _Tables:
     def __post_init__(self) -> None:
         classes = {t.column for plan in self.plans.values() for t in plan.tasks if t.block is None}
         self.known = next(iter(classes), None)
-        groups = max(plan.groups for plan in self.plans.values())
-        self.classes = max(1, groups if self.known is None else len(self._finest(self.known).rows))
+        self.classes = 1 if self.known is None else len(self._finest(self.known).rows)
 
     def all(self) -> PairTables:
         singles: dict[int, Counted] = {}
@@ -174,9 +167,7 @@ class _Tables:
         groups = tuple(own.groups for own in columns)
         return Counted(rows.reshape(self.classes + 1, *sizes), groups)
 
-    def _view(
-        self, view: View, lists: Mapping[str, _Lists]
-    ) -> tuple[dict[int, _InView], Labels]:
+    def _view(self, view: View, lists: Mapping[str, _Lists]) -> tuple[dict[int, _InView], Labels]:
         """By number, the columns of a view in the rows of all parties; and the classes of rows."""
         taking = [p for p, own in lists.items() if view in own.places]
         where = matched([lists[p].tokens(view) for p in taking])
@@ -185,8 +176,6 @@ class _Tables:
         for party, at in zip(taking, where.T, strict=True):
             own, labels = lists[party].cells(view, self.schema)
             placed = [np.where(at >= 0, cells[np.maximum(at, 0)], -1) for cells in labels]
-            if self.plans[party].groups:
-                classes = placed.pop(0)
             for task, cells in zip(own, placed, strict=True):
                 read.setdefault(task.column, {})[party] = cells
         columns = {}
@@ -243,7 +232,7 @@ class _Lists:
         return np.asarray(self._tokens[self.places[view][0]], np.uint64)
 
     def cells(self, view: View, schema: Schema) -> tuple[list[CellTask], list[Labels]]:
-        """Its columns, and the cells of rows: of groups first, where it sends them."""
+        """Its columns, and the cells of rows."""
         number, own = self.places[view]
         codes, labels = self._codes[number].astype(np.int64), []
         for radix in reversed(radixes(self.plan, view, own, schema)):

@@ -26,7 +26,7 @@ from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.counting import Contingency, Labels
 from fedcircuits.federation.sums.summations import Hub
-from fedcircuits.methods.fedpc.cells import CellPlan
+from fedcircuits.methods.fedpc.views import CellPlan
 from fedcircuits.methods.meeting.hello import Assignment
 from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.refinement.roles import EMSettings
@@ -97,7 +97,8 @@ class FedPCPlan:
         )
 
     def check_cells(self, cells: CellPlan, names: Sequence[str]) -> None:
-        """MessageError where a client with these columns is asked for cells that are not planned."""
+        """MessageError where a client with these columns is asked for cells that are not in the
+        plan."""
         hidden = self.summation.hides or self.answers == "root"
         fits = not cells or (self.dependence == "pairs" and not hidden)
         require(fits, COORDINATOR, ClientWork, "cells", "expected no cells")

@@ -20,8 +20,8 @@ for data split by rows, by columns, or both.
              those of the clusters and, with refine, whether its circuits may leave it. With a key,
              unless weights="sizes": how often clusters occur together, from the clusters of rows
              in the order of tokens (federation/sums/counting.py), or with secret sums from shares
-             of them. For the tree: cells of columns, few at a time, for rows under other tokens
-             (cells.py).
+             of them. For the tree: cells of columns, a pair at a time, for rows under other
+             tokens (cells.py).
     graph    coordinator → client: which of its leaves are used. The graph stays.
     shared   if parties have few rows each of the same columns: one circuit by sums, mixed with the
              circuits that parties have learned alone (methods/shared/mixing.py).
@@ -31,18 +31,18 @@ for data split by rows, by columns, or both.
 
 **What each party learns.** The coordinator learns how many rows fall into which combination of
 clusters and, without secret sums, which rows fall together, but not which rows they are. For the
-tree it learns which cells of few columns at a time rows lie in, at least ``least_count`` rows of a
-party alike; with dependence="tree" which of at most 24 cells of every column each row lies in, or
-its category unless it is rare. Learned circuits stay with their parties. Clients learn who takes
-part, which of their columns others hold too and, with share_clusters, which of the shared rows are
-similar in other parties' numbers: a coarse view of these. They learn nothing else about others'
-columns or rows. A coordinator that obtains the key from a client could try out row ids; with
-rows="private" there is nothing to try out.
+tree it learns a table for every pair of columns: how many rows, of which class, lie in which cells
+of both, at least ``least_count`` rows of a party alike. Learned circuits stay with their parties.
+Clients learn who takes part, which of their columns others hold too and, with share_clusters, which
+of the shared rows are similar in other parties' numbers: a coarse view of these. They learn nothing
+else about others' columns or rows. A coordinator that obtains the key from a client could try out
+row ids, and see which rows of all tables are the same; with rows="private" there is nothing to try
+out.
 
-**Joining different columns** (dependence). Parties are joined either by combinations of their
-clusters (assembly.py), which are few if there are few parties, or by a latent tree over the cells
-of all columns (latent.py), whose cost is linear in the columns and which also learns from rows that
-some parties lack.
+**Joining different columns** (dependence). Parties are joined by a latent tree over the cells of
+all columns (latent.py), learned from tables of pairs, also from rows that some parties lack; or by
+combinations of their clusters (assembly.py), which are few if there are few parties, and which may
+be counted on secret shares.
 
 **Weights of the root:**
 
@@ -80,12 +80,7 @@ from fedcircuits.learning.least_counts import rare_mixed
 from fedcircuits.methods.fedpc import latent
 from fedcircuits.methods.fedpc.assembly import ClusterSizes, children_of, combination_counts, joined
 from fedcircuits.methods.fedpc.cells import chosen_rows, learn_cells, send_cells
-from fedcircuits.methods.fedpc.clusters import (
-    RowClustering,
-    check_tasks,
-    exchange_clusters,
-    similar_rows,
-)
+from fedcircuits.methods.fedpc.clusters import RowClustering, check_tasks, exchange_clusters
 from fedcircuits.methods.fedpc.leaves import (
     LeafLearner,
     LearnedLeaf,
@@ -188,8 +183,7 @@ def client(
     if order is not None and work.cells:
         own, gain = yield from learn_alone(party, table, work.cells.tasks, learner, seed, stamp)
         chosen = chosen_rows(row_ids(party), work.cells.thinned, plan.seed)
-        groups = similar_rows(table, work.cells, party.least_count, seed)
-        yield from send_cells(party, hidden, work.cells, table, chosen, groups, gain)
+        yield from send_cells(party, hidden, work.cells, table, chosen, gain)
         learned |= own
     elif order is not None and plan.weights != "sizes":
         counts = plan.summation.counts(party.name, members)

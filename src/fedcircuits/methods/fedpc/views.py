@@ -1,4 +1,4 @@
-"""Which columns are in which view of cells (cells.py), by the coordinator.
+"""Which columns are in which view of cells (cells.py).
 
 Columns are in blocks, and there is a view of every block and of every pair of blocks, so that any
 two columns are together in one. A block is one column. Where there are many columns, so that views
@@ -7,8 +7,7 @@ two at most, but more than two in all.
 
 Cells are coarser by the number of classes, so that about ``ROWS_ALIKE`` rows of a class have the
 same ones: few rows can be told from others in a view, and followed from there to another that has
-the same column. The classes of a target are in every view, since little is learned without them;
-without a target, groups of similar rows at the party with most columns take their place.
+the same column. The classes of a target are in every view, since little is learned without them.
 
 All rows are in every view, or, if there are many, one in so many, drawn by a hash of ids and of the
 seed, which are no secret: so a seed gives the same model again. Rows are alike among those in the
@@ -18,27 +17,93 @@ since the difference of two sets would tell more.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from fedcircuits.methods.fedpc.cells import (
-    MOST_BLOCKS,
-    MOST_CELLS,
-    MOST_COARSE,
-    MOST_GROUPS,
-    CellPlan,
-    CellTask,
-    number_of_cells,
-)
+from fedcircuits.federation.messages import Count
 from fedcircuits.methods.meeting.hello import Hello
 from fedcircuits.tables.schema import Schema
 
+ROWS_OF_CELL = 12  # that a cell of numbers has at least where there are many rows
+MOST_CELLS = 24
+MOST_COARSE = 8  # cells of a column where two of a party's columns are in a view
+MOST_BLOCKS = 200  # of columns, every pair of which is a view
 ROWS_ALIKE = 8  # by their cells in a view
-ROWS_OF_GROUP = 60
 MOST_ROWS = 5_000  # of a view
 ENOUGH_ROWS = 1_000  # of a view: for fewer, blocks have several columns
 MOST_TOKENS = 3_000_000  # of all rows in all views, by all parties
+
+View = tuple[int, ...]  # the blocks of columns in it
+
+
+@dataclass(frozen=True, slots=True)
+class CellTask:
+    """One column that a client cuts into cells."""
+
+    column: str
+    most: Count  # cells of numbers
+    models: bool  # whether it learns a leaf from every cell
+    block: Count | None = 0  # it is in the views of this block; None: classes, in every view
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlan:
+    """What a client cuts into cells, and sends in views."""
+
+    tasks: tuple[CellTask, ...]
+    blocks: Count  # of the columns of all parties
+    coarse: Count = 2  # cells of numbers in views that have two columns of the client
+    thinned: Count = 1  # one row of so many is in the views
+
+    def __bool__(self) -> bool:
+        return bool(self.tasks)
+
+    def views(self) -> list[tuple[View, list[CellTask]]]:
+        """Those that the client sends rows in, and its columns there: classes first, then what has
+        no order."""
+        every, classes = [], [task for task in self.tasks if task.block is None]
+        for view in views_of(self.blocks):
+            own = [task for task in self.tasks if task.block in view]
+            if own or classes:
+                every.append((view, classes + own))
+        return every
+
+    def of_view(self, view: View) -> int:
+        """How many of the client's columns are in it, but for classes."""
+        return sum(task.block in view for task in self.tasks)
+
+    def problems(self, names: Sequence[str], target: str | None) -> list[tuple[bool, str]]:
+        """What must hold for a client with these columns, and what was expected."""
+        blocks = [task.block for task in self.tasks if task.block is not None]
+        classes = [task.column for task in self.tasks if task.block is None]
+        most = max(blocks, default=0) < self.blocks <= MOST_BLOCKS
+        return [
+            (sorted(t.column for t in self.tasks) == sorted(names), "every column once"),
+            (all(2 <= t.most <= MOST_CELLS for t in self.tasks), f"2 to {MOST_CELLS} cells"),
+            (len(set(blocks)) == len(blocks), "one column in a block"),
+            (most, f"{MOST_BLOCKS} blocks at most"),
+            (set(classes) <= {target}, "no classes but the target's"),
+            (2 <= self.coarse <= MOST_COARSE, f"2 to {MOST_COARSE} coarse cells"),
+            (self.thinned > 0, "one row in one or more"),
+        ]
+
+
+def views_of(blocks: int) -> list[View]:
+    """Every block by itself, and every pair."""
+    return [*((b,) for b in range(blocks)), *itertools.combinations(range(blocks), 2)]
+
+
+def radixes(plan: CellPlan, view: View, own: Sequence[CellTask], schema: Schema) -> list[int]:
+    """How many cells a code has for every column, with one for what is unknown."""
+    numbers = plan.coarse if plan.of_view(view) > 1 else MOST_CELLS
+    sizes = [schema[task.column].size or min(numbers, task.most) for task in own]
+    return [size + 1 for size in sizes]
+
+
+# ---------------------------------------------------------------------- the coordinator
 
 
 def cell_plans(
@@ -49,26 +114,18 @@ def cell_plans(
     homes = _homes(schema, hellos, target)
     blocks, thinned = _blocks(homes, {p: hello.rows for p, hello in hellos.items()})
     at = {name: number for number, block in enumerate(blocks) for name in block}
-    leader = max(homes, key=lambda p: len(homes[p]))
-    groups = 0 if target is not None else _groups(hellos[leader].rows // thinned)
-    classes = max(groups, 1) if target is None else schema[target].size
+    classes = 1 if target is None else schema[target].size
     plans = {}
     for party, hello in hellos.items():
         tasks = tuple(
             _task(name, party, schema, hellos, at, classes * thinned)
             for name in _in_order(schema, hello.schema.names)
         )
-        told = groups if party == leader else 0
-        parts = classes if told or target in hello.schema.names else 1
+        parts = classes if target in hello.schema.names else 1
         alike = hello.rows / thinned / parts / ROWS_ALIKE
         coarse = 5 if 1 else int(np.clip(np.sqrt(alike / 2), 2, MOST_COARSE))
-        plans[party] = CellPlan(tasks, len(blocks), coarse, told, thinned)
+        plans[party] = CellPlan(tasks, len(blocks), coarse, thinned)
     return plans
-
-
-def _groups(rows: int) -> int:
-    groups = min(rows // ROWS_OF_GROUP, MOST_GROUPS)
-    return groups if groups > 1 else 0
 
 
 def _in_order(schema: Schema, names: Sequence[str]) -> list[str]:
@@ -130,3 +187,8 @@ def _in_blocks(homes: Mapping[str, Sequence[str]], size: int) -> list[list[str]]
         blocks.append([left[p].pop(0) for p in most])
         left = {p: own for p, own in left.items() if own}
     return blocks
+
+
+def number_of_cells(rows: int) -> int:
+    """Of numbers, by the rows of whoever holds the fewest."""
+    return int(np.clip(rows // ROWS_OF_CELL, 2, MOST_CELLS))
