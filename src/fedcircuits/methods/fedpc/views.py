@@ -32,6 +32,7 @@ MOST_CELLS = 24
 MOST_COARSE = 8  # cells of a column where two of a party's columns are in a view
 MOST_BLOCKS = 200  # of columns, every pair of which is a view
 ROWS_ALIKE = 8  # by their cells in a view
+ROWS_OF_PAIR = 2  # of two cells of different parties, on average
 MOST_ROWS = 5_000  # of a view
 ENOUGH_ROWS = 1_000  # of a view: for fewer, blocks have several columns
 MOST_TOKENS = 3_000_000  # of all rows in all views, by all parties
@@ -109,21 +110,24 @@ def radixes(plan: CellPlan, view: View, own: Sequence[CellTask], schema: Schema)
 def cell_plans(
     schema: Schema, hellos: Mapping[str, Hello], target: str | None
 ) -> dict[str, CellPlan]:
-    """What every party cuts into cells, and in which view it sends which."""
+    """What every party cuts into cells, and in which view it sends which; nothing where columns are
+    in too many blocks."""
     target = target if target is not None and schema[target].size else None
     homes = _homes(schema, hellos, target)
-    blocks, thinned = _blocks(homes, {p: hello.rows for p, hello in hellos.items()})
+    blocks, thinned = _blocks(homes, hellos)
+    if len(blocks) > MOST_BLOCKS:
+        return {}
     at = {name: number for number, block in enumerate(blocks) for name in block}
     classes = 1 if target is None else schema[target].size
     plans = {}
     for party, hello in hellos.items():
         tasks = tuple(
-            _task(name, party, schema, hellos, at, classes * thinned)
+            _task(name, party, schema, hellos, at, classes, thinned)
             for name in _in_order(schema, hello.schema.names)
         )
         parts = classes if target in hello.schema.names else 1
         alike = hello.rows / thinned / parts / ROWS_ALIKE
-        coarse = 5 if 1 else int(np.clip(np.sqrt(alike / 2), 2, MOST_COARSE))
+        coarse = int(np.clip(np.sqrt(alike / 2), 2, MOST_COARSE))
         plans[party] = CellPlan(tasks, len(blocks), coarse, thinned)
     return plans
 
@@ -139,13 +143,13 @@ def _task(
     schema: Schema,
     hellos: Mapping[str, Hello],
     at: Mapping[str, int],
-    parts: int,
+    classes: int,
+    thinned: int,
 ) -> CellTask:
-    """``parts``: one row in so many is of a class, in the views."""
     rows = {p: hello.rows for p, hello in hellos.items() if name in hello.schema.names}
     fewest, model = min(rows.values()), max(rows, key=lambda p: rows[p])
-    alike = int(np.clip(fewest / parts / ROWS_ALIKE, 2, MOST_CELLS))
-    most = min(number_of_cells(fewest), alike)
+    alike = min(fewest / classes / thinned / ROWS_ALIKE, np.sqrt(fewest / thinned / ROWS_OF_PAIR))
+    most = min(number_of_cells(fewest), int(np.clip(alike, 2, MOST_CELLS)))
     return CellTask(name, most, party == model, at.get(name))
 
 
@@ -163,13 +167,16 @@ def _homes(
 
 
 def _blocks(
-    homes: Mapping[str, Sequence[str]], rows: Mapping[str, int]
+    homes: Mapping[str, Sequence[str]], hellos: Mapping[str, Hello]
 ) -> tuple[list[list[str]], int]:
     """Columns in blocks, of as few columns as leave enough rows in a view; and one row in how many
     is in the views."""
-    most, parties = max(rows.values()), sum(bool(own) for own in homes.values())
+    most = max(hello.rows for hello in hellos.values())
+    parties = sum(bool(own) for own in homes.values())
+    names = [name for own in homes.values() for name in own]
+    holders = {name: {p for p, h in hellos.items() if name in h.schema.names} for name in names}
     for size in range(1, max(parties, 1) + 1):
-        blocks = _in_blocks(homes, size)
+        blocks = _in_blocks(homes, holders, size)
         views = len(blocks) * (len(blocks) + 1) // 2
         lists = views * min(2 * size + 1, parties + 1)
         allowed = min(MOST_TOKENS // max(lists, 1), MOST_ROWS)
@@ -178,13 +185,21 @@ def _blocks(
     return blocks, max(1, -(-most // max(allowed, 1)))
 
 
-def _in_blocks(homes: Mapping[str, Sequence[str]], size: int) -> list[list[str]]:
-    """So many columns of different parties in each block, or fewer."""
+def _in_blocks(
+    homes: Mapping[str, Sequence[str]], holders: Mapping[str, set[str]], size: int
+) -> list[list[str]]:
+    """So many columns in each block, or fewer, of which nobody holds two."""
     left = {p: list(own) for p, own in homes.items() if own}
     blocks = []
     while left:
-        most = sorted(left, key=lambda p: -len(left[p]))[:size]
-        blocks.append([left[p].pop(0) for p in most])
+        block, taken = list[str](), set[str]()
+        for party in sorted(left, key=lambda p: -len(left[p])):
+            name = next((n for n in left[party] if not holders[n] & taken), None)
+            if name is not None and len(block) < size:
+                block.append(name)
+                taken |= holders[name]
+                left[party].remove(name)
+        blocks.append(block)
         left = {p: own for p, own in left.items() if own}
     return blocks
 
