@@ -1,4 +1,4 @@
-"""Mixtures of forests over states: messages against enumeration, tables, and what is chosen."""
+"""Forests over states: edges, tables, and what rows held back say of them."""
 
 from __future__ import annotations
 
@@ -7,46 +7,53 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedcircuits.learning.chow_liu.forests import Messages, table_of
-from fedcircuits.learning.chow_liu.stacking import learn_forest, stacked_weights
-from fedcircuits.learning.chow_liu.states import StateRows, gains
-from fedcircuits.learning.chow_liu.trees import spanning_tree
-
-SIZES = (2, 3, 2)
-EDGES = [(1, -1), (0, 1), (2, 1)]
-
-
-def some_tables() -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [rng.dirichlet(np.ones(SIZES[c]), 1 if p < 0 else SIZES[p]) for c, p in EDGES]
-
-
-def probability(states: tuple[int, ...]) -> float:
-    found = 1.0
-    for (column, parent), table in zip(EDGES, some_tables(), strict=True):
-        found *= table[states[parent] if parent >= 0 else 0, states[column]]
-    return found
+from fedcircuits.learning.pairs.forests import (
+    Edges,
+    ForestModel,
+    differing_forests,
+    table_of,
+    worth_of_edges,
+)
+from fedcircuits.learning.pairs.tables import PairTables
+from tests.learning.pairs.counting import (
+    ONE_CAUSE,
+    TWO_KINDS,
+    counted,
+    log_likelihoods,
+    one_cause,
+    true_gain,
+    two_kinds,
+)
 
 
-def rows_of(states: object, ordered: tuple[bool, ...] = (False, True, False)) -> StateRows:
-    return StateRows(np.array(states, np.int64), SIZES, ordered)
+def joined(edges: Edges) -> set[frozenset[int]]:
+    return {frozenset(edge) for edge in edges if edge[1] >= 0}
 
 
-@pytest.mark.parametrize("row", [(0, 1, 1), (-1, 2, 0), (1, -1, 1), (-1, -1, -1)])
-def test_likelihoods_are_those_of_enumeration(row: tuple[int, ...]) -> None:
-    fits = [
-        s
-        for s in product(*map(range, SIZES))
-        if all(r in (-1, k) for r, k in zip(row, s, strict=True))
-    ]
-    found = Messages(rows_of([row]), EDGES, some_tables())
-    assert np.isclose(np.exp(found.log[0]), sum(map(probability, fits)))
-    counts = found.counts(np.ones(1))
-    for (column, parent), own in zip(EDGES, counts, strict=True):
-        expected = np.zeros(own.shape)
-        for s in fits:
-            expected[s[parent] if parent >= 0 else 0, s[column]] += probability(s)
-        assert np.allclose(own, expected / expected.sum())
+def best_forest(tables: PairTables, by_class: bool = False) -> ForestModel:
+    [edges] = differing_forests(worth_of_edges(tables, by_class), 1)
+    return ForestModel(tables, edges, by_class)
+
+
+def chain(rows: int, seed: int) -> np.ndarray:
+    """0 — 2 — 1, and noise."""
+    rng = np.random.default_rng(seed)
+    a = rng.integers(3, size=rows)
+    b = np.where(rng.random(rows) < 0.85, a, rng.integers(3, size=rows))
+    c = np.where(rng.random(rows) < 0.85, b, rng.integers(3, size=rows))
+    return np.stack([a, c, b, rng.integers(3, size=rows)], 1)
+
+
+def test_a_chain_is_found_and_noise_is_not() -> None:
+    tables = counted(chain(400, 2), (3,) * 4, (False,) * 4)
+    assert joined(best_forest(tables).edges) == {frozenset({0, 2}), frozenset({1, 2})}
+
+
+def test_another_forest_avoids_the_edges_of_the_first() -> None:
+    tables = counted(one_cause(400), *ONE_CAUSE)
+    first, second = differing_forests(worth_of_edges(tables, False), 2)
+    assert len(joined(first)) == len(joined(second)) == 8
+    assert not joined(first) & joined(second)
 
 
 def test_ordered_columns_lean_on_their_correlation() -> None:
@@ -57,76 +64,99 @@ def test_ordered_columns_lean_on_their_correlation() -> None:
     def cells(values: np.ndarray) -> np.ndarray:
         return np.searchsorted(np.quantile(values, np.arange(1, 12) / 12), values)
 
-    many = StateRows(np.stack([cells(x), cells(y)], 1), (12, 12), (True, True))
-    few = many.rows(np.arange(150))
-    truth = table_of(many.pair(0, 1), *many.shares, True)
-    smooth = table_of(few.pair(0, 1), *few.shares, True)
-    plain = table_of(few.pair(0, 1), *few.shares, False)
+    states = np.stack([cells(x), cells(y)], 1)
+    many, few = (counted(s, (12, 12), (True, True)) for s in (states, states[:150]))
+    truth = of_edge(many, True)
+    smooth, plain = of_edge(few, True), of_edge(few, False)
     assert np.allclose(smooth.sum(axis=1), 1)
     assert np.abs(smooth - truth).mean() < 0.8 * np.abs(plain - truth).mean()
 
 
-def test_a_chain_is_found_and_noise_is_not() -> None:
-    rng = np.random.default_rng(2)
-    a = rng.integers(3, size=400)
-    b = np.where(rng.random(400) < 0.85, a, rng.integers(3, size=400))
-    c = np.where(rng.random(400) < 0.85, b, rng.integers(3, size=400))
-    noise = rng.integers(3, size=400)
-    rows = StateRows(np.stack([a, c, b, noise], 1), (3, 3, 3, 3), (False,) * 4)
-    found = spanning_tree(gains(rows), 0.0)
-    pairs = {frozenset(edge) for edge in found if edge[1] >= 0}
-    assert pairs == {frozenset({0, 2}), frozenset({1, 2})}
-
-
-def test_where_nothing_depends_nothing_is_joined() -> None:
-    rng = np.random.default_rng(3)
-    rows = StateRows(rng.integers(5, size=(300, 6)), (5,) * 6, (True,) * 6)
-    learned = learn_forest(rows, rng)
-    assert all(parent < 0 for _, parent in learned.components[0][0]) and learned.gain == 0
+def of_edge(tables: PairTables, ordered: bool) -> np.ndarray:
+    shares = [tables.shares(c, False)[0] for c in range(2)]
+    return table_of(tables.pair(0, 1, False).rows[0], *shares, ordered)
 
 
 def test_columns_that_no_row_joins_are_apart() -> None:
-    rng = np.random.default_rng(4)
-    a = rng.integers(3, size=300)
-    states = np.stack([a, a, a], 1)
+    states = np.repeat(np.random.default_rng(4).integers(3, size=(300, 1)), 3, axis=1)
     states[:150, 2] = -1
     states[150:, :2] = -1
-    learned = learn_forest(StateRows(states, (3, 3, 3), (False,) * 3), rng)
-    joined = {frozenset(e) for edges, _ in learned.components for e in edges if e[1] >= 0}
-    assert joined == {frozenset({0, 1})}
+    tables = counted(states, (3, 3, 3), (False,) * 3)
+    assert joined(best_forest(tables).edges) == {frozenset({0, 1})}
 
 
-def test_components_are_taken_where_a_tree_is_not_enough() -> None:
-    rng = np.random.default_rng(5)
-    hidden = rng.integers(3, size=1500)
-    states = np.where(
-        rng.random((1500, 8)) < 0.75, hidden[:, None], rng.integers(3, size=(1500, 8))
-    )
-    rows = StateRows(states, (3,) * 8, (False,) * 8)
-    learned = learn_forest(rows, rng)
-    assert len(learned.weights) > 1 and np.isclose(learned.weights.sum(), 1)
-    assert learned.gain > 1
+def test_a_model_is_a_distribution() -> None:
+    tables = counted(chain(300, 0), (3,) * 4, (False,) * 4)
+    every = np.array(list(product(range(3), repeat=4)))
+    for model in (best_forest(tables), ForestModel(tables, [(c, -1) for c in range(4)], False)):
+        assert np.exp(log_likelihoods(model.mixed(), every)).sum() == pytest.approx(1)
 
 
-def test_the_order_of_rows_does_not_count() -> None:
-    rng = np.random.default_rng(6)
-    a = rng.integers(3, size=(300, 1))
-    states = np.where(rng.random((300, 4)) < 0.7, a, rng.integers(3, size=(300, 4)))
-    rows = StateRows(states, (3,) * 4, (False,) * 4)
-    one, other = (
-        learn_forest(rows.rows(order), np.random.default_rng(0))
-        for order in (np.arange(300), rng.permutation(300))
-    )
-    assert np.array_equal(one.weights, other.weights)
-    for (edges, left), (others, right) in zip(one.components, other.components, strict=True):
-        assert edges == others
-        assert all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
+def test_classes_have_tables_of_their_own_and_know_themselves() -> None:
+    tables = counted(two_kinds(600, 0), *TWO_KINDS, known=6)
+    model = best_forest(tables, by_class=True)
+    found = model.mixed()
+    assert len(found.weights) == 2 and found.weights.sum() == pytest.approx(1)
+    assert all(6 not in edge for edge in joined(model.edges))
+    for kind, (edges, own) in enumerate(found.forests):
+        [table] = [t for (column, _), t in zip(edges, own, strict=True) if column == 6]
+        assert table[0, kind] > 0.99
 
 
-def test_rows_held_back_weigh_models_that_know_different_rows() -> None:
-    """Two models that each explain half of the rows share the weight; a useless one has none."""
-    logs = np.full((3, 200), -5.0)
-    logs[0, :100] = logs[1, 100:] = -1.0
-    weights = stacked_weights(logs)
-    assert np.isclose(weights.sum(), 1) and weights[2] < 0.03
-    assert 0.4 < weights[0] < 0.6
+# ---------------------------------------------------------------------- rows held back
+
+
+def test_rows_held_back_gain_what_fresh_rows_do() -> None:
+    tables = counted(chain(500, 0), (3,) * 4, (False,) * 4)
+    fresh = chain(20_000, 1)
+    model = best_forest(tables)
+    expected = true_gain(model.mixed(), tables, fresh)
+    assert expected > 0.5
+    assert model.gain(counted(fresh, (3,) * 4, (False,) * 4)) == pytest.approx(expected, abs=0.01)
+
+
+def test_rows_held_back_gain_what_fresh_rows_do_by_class() -> None:
+    """Once the class counted twice: with the forest, and with what it says of each column."""
+    tables, fresh = counted(two_kinds(500, 0), *TWO_KINDS, known=6), two_kinds(20_000, 1)
+    model = best_forest(tables, by_class=True)
+    expected = true_gain(model.mixed(), tables, fresh)
+    assert expected > 1
+    held = counted(fresh, *TWO_KINDS, known=6)
+    assert model.gain(held) == pytest.approx(expected, abs=0.02)
+
+
+def told_by_class(rows: int, seed: int) -> np.ndarray:
+    """Columns that depend by the class alone, the last."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(3, size=rows)
+    x = np.where(rng.random((rows, 4)) < 0.7, kind[:, None], rng.integers(3, size=(rows, 4)))
+    return np.hstack([x, kind[:, None]])
+
+
+def test_what_the_class_says_of_columns_counts_once() -> None:
+    sizes, ordered = (3,) * 5, (False,) * 5
+    tables, fresh = counted(told_by_class(500, 0), sizes, ordered, 4), told_by_class(20_000, 1)
+    model = best_forest(tables, by_class=True)
+    assert not joined(model.edges)
+    expected = true_gain(model.mixed(), tables, fresh)
+    assert expected > 1
+    assert model.gain(counted(fresh, sizes, ordered, 4)) == pytest.approx(expected, abs=0.03)
+    star = best_forest(tables)  # around the class
+    assert all(4 in edge for edge in joined(star.edges))
+    assert star.gain(counted(fresh, sizes, ordered, 4)) == pytest.approx(expected, abs=0.03)
+
+
+def test_rows_of_groups_say_about_the_same() -> None:
+    """A forest that was learned from, or is judged by, pairs of neighbouring states."""
+    states, fresh = one_cause(2_000), one_cause(10_000, seed=1)
+    groups = {c: np.arange(8) // 2 for c in range(8)}
+    fine = counted(states, *ONE_CAUSE)
+    coarse = counted(states, *ONE_CAUSE, groups=groups)
+    edges = best_forest(fine).edges
+    models = [ForestModel(tables, edges, False) for tables in (fine, coarse)]
+    gains = [true_gain(model.mixed(), fine, fresh) for model in models]
+    assert gains[0] > 1.9 and gains[1] > gains[0] - 0.25
+    judged = [counted(fresh, *ONE_CAUSE, groups=g) for g in (None, groups)]
+    by_fine, by_coarse = (models[0].gain(held) for held in judged)
+    assert by_fine == pytest.approx(gains[0], abs=0.05)
+    assert by_fine - 0.5 < by_coarse < by_fine
