@@ -46,7 +46,7 @@ from fedcircuits.federation.flow import Flow, compute, send
 from fedcircuits.federation.messages import Count, IntegerVector, Message, require, require_shape
 from fedcircuits.federation.sums.counting import Labels, compact
 from fedcircuits.learning.spn.windows import LearnedCell, cell_leaves
-from fedcircuits.methods.fedpc.views import MOST_CELLS, CellPlan, CellTask, radixes
+from fedcircuits.methods.fedpc.views import MOST_CELLS, CellPlan, CellTask, View, radixes
 from fedcircuits.methods.meeting.intersection import derived
 from fedcircuits.methods.meeting.tokens import HiddenRows, Tokens, retokened, rising_order, tokens
 from fedcircuits.tables.schema import Schema
@@ -236,21 +236,34 @@ def seen_in_views(
 ) -> tuple[Tokens, Labels]:
     """Tokens of the chosen rows in all views, rising in each, and their codes."""
     every = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+    known = {name: labels[chosen] for name, labels in cells.items()}
     for view, own in plan.views():
-        coarse = plan.of_view(view) > 1
-        columns: list[Labels] = []
-        for task in own:
-            labels = cells[task.column][chosen]
-            if coarse and not schema[task.column].size:
-                labels = coarser(labels, finest[task.column].coarse(plan.coarse))
-            columns.append(labels)
-        ordered = [not schema[task.column].size for task in own]
-        codes = view_codes(columns, radixes(plan, view, own, schema), ordered, least)
+        codes = codes_in_view(plan, view, own, schema, known, finest, least)
         fresh = retokened(hidden.tokens[chosen], derived(hidden.key, f"view {view}"))
         rising, order = rising_order(fresh)
         every[0].append(rising)
         every[1].append(codes[order])
     return np.concatenate(every[0]), compact(np.concatenate(every[1]))
+
+
+def codes_in_view(
+    plan: CellPlan,
+    view: View,
+    own: Sequence[CellTask],
+    schema: Schema,
+    cells: Mapping[str, Labels],
+    finest: Mapping[str, FinestCells],
+    least: int,
+) -> Labels:
+    """What a client sends of each of its rows in a view."""
+    columns: list[Labels] = []
+    for task in own:
+        labels = cells[task.column]
+        if plan.of_view(view) > 1 and not schema[task.column].size:
+            labels = coarser(labels, finest[task.column].coarse(plan.coarse))
+        columns.append(labels)
+    ordered = [not schema[task.column].size for task in own]
+    return view_codes(columns, radixes(plan, view, own, schema), ordered, least)
 
 
 def coarser(labels: Labels, groups: Labels) -> Labels:
