@@ -295,9 +295,9 @@ def _joined(rows: Labels, ordered: bool, least: int) -> Labels:
     """What each digit of so many rows becomes; the first is of unknown values."""
     became = np.arange(len(rows))
     if ordered:
-        parts, held = [[0]], 0
+        parts, held = [[0]], least
         for digit in range(1, len(rows)):
-            if held == 0 or held >= least:
+            if held >= least:
                 parts.append([])
                 held = 0
             parts[-1].append(digit)
