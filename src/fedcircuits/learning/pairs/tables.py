@@ -69,6 +69,30 @@ class Counted:
         return Counted(self.rows.swapaxes(1, 2), self.groups[::-1])
 
 
+def completed(pair: Counted, first: Counted, second: Counted) -> Counted:
+    """A table with what its columns (``first``, ``second``) have beyond it, as if independent in a
+    class: rows that were left out because too few have their states would otherwise seem never to
+    have them together."""
+    left = [
+        _regrouped(own, groups) for own, groups in zip((first, second), pair.groups, strict=True)
+    ]
+    above = np.maximum(left[0] - pair.rows.sum(axis=2), 0.0)  # (classes + 1, groups)
+    below = np.maximum(left[1] - pair.rows.sum(axis=1), 0.0)
+    most = np.maximum(above.sum(axis=1), below.sum(axis=1))
+    added = above[:, :, None] * below[:, None] / np.maximum(most, 1.0)[:, None, None]
+    whole = np.cumsum((pair.rows + added).reshape(-1))
+    rows = np.diff(np.round(whole), prepend=0.0)
+    return replace(pair, rows=rows.reshape(pair.rows.shape))
+
+
+def _regrouped(single: Counted, groups: Index) -> Array:
+    """Rows of a column (classes + 1, groups), in groups that are unions of its own."""
+    union = np.zeros(single.rows.shape[1], np.int64)
+    union[single.groups[0]] = groups
+    hot = np.asarray(union[:, None] == np.arange(int(groups.max()) + 1), np.float64)
+    return np.asarray(single.rows @ hot)
+
+
 @dataclass(frozen=True)
 class PairTables:
     """All that is known of how columns hang together."""

@@ -25,7 +25,7 @@ from fedcircuits.federation.flow import Flow, gather
 from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.pairs.choosing import learn_pairs
 from fedcircuits.learning.pairs.forests import Components
-from fedcircuits.learning.pairs.tables import Counted, PairTables, StateColumn
+from fedcircuits.learning.pairs.tables import Counted, PairTables, StateColumn, completed
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
 from fedcircuits.methods.fedpc.cells import (
     FinestCells,
@@ -144,13 +144,22 @@ class _Tables:
                     singles[i] = self._counted(classes, columns[i])
                 for j in names[at + 1 :]:
                     if (i, j) not in pairs:
-                        pairs[i, j] = self._counted(classes, columns[i], columns[j])
+                        counted = self._counted(classes, columns[i], columns[j])
+                        if self._of_one(i, j):
+                            counted = completed(counted, singles[i], singles[j])
+                        pairs[i, j] = counted
         columns_ = tuple(
             StateColumn(np.array(self._finest(v.name).rows, np.float64), not v.size)
             for v in self.schema
         )
         known = None if self.known is None else self.schema.index(self.known)
         return PairTables(columns_, self.classes, known, singles, pairs)
+
+    def _of_one(self, *columns: int) -> bool:
+        """Whether one party alone holds these columns: rows that it left out are no gaps."""
+        names = {self.schema.names[c] for c in columns}
+        held = [names.intersection(t.column for t in plan.tasks) for plan in self.plans.values()]
+        return [own for own in held if own] == [names]
 
     def _finest(self, name: str) -> FinestCells:
         return self.sent[self.models[name]].finest[name]
