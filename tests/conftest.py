@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -15,6 +16,8 @@ WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 def pytest_configure() -> None:
     """Before any test module loads the libraries that read these."""
     os.environ.setdefault("MPLBACKEND", "Agg")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # workers would compile all tests again
+    sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a script
         signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(100_000, 20, 20)
@@ -73,7 +76,7 @@ hypothesis.settings.register_profile(
     "repeatable",
     deadline=None,
     derandomize=True,
-    max_examples=50,
+    max_examples=30,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile("search", deadline=None, max_examples=1000)

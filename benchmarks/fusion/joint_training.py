@@ -41,8 +41,9 @@ from fedcircuits.federation.messages import (
     Message,
     require_shape,
 )
-from fedcircuits.federation.sums.collectives import HubSum
+from fedcircuits.federation.sums.collectives import TreeSum
 from fedcircuits.federation.sums.counting import Labels
+from fedcircuits.federation.sums.topology import star
 from fedcircuits.learning.encoders.apart import PIECE, Floats, Learned, Training, ends
 from fedcircuits.learning.encoders.choosing import EncoderJob
 from fedcircuits.learning.encoders.encoders import NetworkEncoder
@@ -188,7 +189,7 @@ def tied(jobs: Mapping[str, EncoderJob], every: bool) -> tuple[dict[str, Network
 
 def tie(me: str, members: Sequence[str], job: EncoderJob, every: bool) -> Flow[NetworkEncoder]:
     own = SteppedEncoder(job)
-    summation = HubSum(me, tuple(members), members[0])
+    summation = TreeSum(me, star(tuple(members), members[0]))
     start = yield from summation.agree(
         "tie/start", own.weights.astype(np.float64), "weights to begin with"
     )

@@ -116,3 +116,11 @@ WRONG = {
 @pytest.mark.parametrize("words", WRONG)
 def test_a_mistake_is_one_clear_line(desk: Desk, words: str) -> None:
     desk.fails(words, WRONG[words])
+
+
+def test_one_row_is_no_rows(desk: Desk, tmp_path: Path) -> None:
+    one = tmp_path / "one.csv"
+    one.write_text("age,smokes,pressure,risk\n44,True,121.5,high\n")
+    assert desk(f"evaluate model.fc {one}").stdout.startswith("1 row; 'risk' is predicted")
+    filled = desk(f"impute model.fc {one} -o {tmp_path / 'filled.csv'}").stdout
+    assert filled.startswith("1 row; missing values filled in: none were missing")

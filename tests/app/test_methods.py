@@ -78,7 +78,10 @@ def test_clusters_are_written_as_a_table(home: Path, monkeypatch: pytest.MonkeyP
     ("words", "line"),
     [
         ("--method mixture --learner einsum -o m.fc", "--learner does not apply to mixture"),
-        ("--method kmeans --target risk -o m.csv", "--target does not apply to kmeans"),
+        (
+            "--method kmeans --target risk -o m.csv",
+            "does not apply to kmeans: leave it out",
+        ),
         ("--method kmeans -o m.fc", "expected the name of a table of clusters, ending in .csv"),
         ("--set nothing=3 -o m.fc", "--set nothing: fedpc has no such argument; it has answers"),
         ("--set refine -o m.fc", "--set refine: expected NAME=VALUE"),

@@ -18,8 +18,7 @@ from fedcircuits.app.asking import answered
 from fedcircuits.app.screen import one_line
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.errors import QueryError
-from fedcircuits.tables.habits import ReadingHabits
-from fedcircuits.tables.schema import Schema, Variable
+from fedcircuits.tables.schema import ReadingHabits, Schema, Variable
 from tests.app.conditions import Condition, condition
 
 SIZES = ("klein", "groß & breit", "it's über-groß")

@@ -10,7 +10,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.app.cli import app
 from fedcircuits.estimators import record
-from fedcircuits.tables.habits import ReadingHabits
+from fedcircuits.tables.schema import ReadingHabits
 from tests.commands import RUNNER
 
 ROWS = 60

@@ -69,6 +69,10 @@ def test_many_parties_share_lines_and_notes_are_said_once(
         "clinic 0, clinic 1, clinic 2, clinic 3 … (12)", "age, risk", "726", "60 to 61",
     ]  # fmt: skip
     assert "Notes from training: --least-count 1 keeps." in text
+    assert "trained on a horizontal split of 12 parties: parties hold different rows" in text
+    single = TrainingRecord("FedPC", "horizontal", parties={"clinic": clinics["clinic 0"]})
+    text = report.page("", pages.opening(fc.load(trained), single, given))
+    assert "FedPC was trained on the rows of one party. Rows stayed where they were." in text
     strange = tmp_path / "strange.csv"
     strange.write_text("id,age,risk\n1,50,unheard\n2,60,high\n")
     found = desk(f"report {trained} --test {strange} --row-id id -o {tmp_path}/page.html")

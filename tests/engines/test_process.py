@@ -19,7 +19,8 @@ import torch
 from fedcircuits.engines import memory, process
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.sums.collectives import HubSum
+from fedcircuits.federation.sums.collectives import TreeSum
+from fedcircuits.federation.sums.topology import star
 from fedcircuits.tables.table import Table
 from fedcircuits.testing import check_engine, check_summation
 from tests.engines import flows
@@ -37,8 +38,8 @@ def nothing_is_left() -> Iterator[None]:
     assert len(os.listdir("/proc/self/fd")) <= handles + 4  # those of the server, once
 
 
-def hub_of(me: str, members: tuple[str, ...]) -> HubSum:
-    return HubSum(me, members, members[-1])
+def hub_of(me: str, members: tuple[str, ...]) -> TreeSum:
+    return TreeSum(me, star(members, members[-1]))
 
 
 def test_keeps_every_law() -> None:

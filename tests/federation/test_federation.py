@@ -146,7 +146,7 @@ def test_what_crosses_names_no_rare_category() -> None:
             model.fit(fc.Federation(frames, least_count=least), engine=engine)
         heard[least] = [m for _, m in engine.messages if b"kuru" in m.data]
         assert any("categories of 'disease'" in str(w.message) for w in caught) == (least == 5)
-        assert len(model.notes_) == (2 if least == 5 else 0)
+        assert len(model.notes_) == (least == 5)
         if least == 5:
             text = r"no category 'kuru'.*a federation calls categories that few rows .* 'other'"
             with pytest.raises(QueryError, match=text):
@@ -191,3 +191,13 @@ def test_a_least_count_goes_with_its_party() -> None:
             fc.Federation(parts, least_count=wrong)  # type: ignore[arg-type]
     with pytest.raises(FederationError, match="least_count names 'c', which is not a party"):
         fc.Federation(parts, least_count={"c": 3})
+
+
+def test_parties_with_the_same_note_share_it() -> None:
+    frame = pd.DataFrame({"ward": ["a"] * 8 + ["b"], "age": range(30, 39)})
+    parties = {f"p{i}": frame for i in range(20)} | {
+        "alone": frame.assign(town="x y z".split() * 3)
+    }
+    shared, single = fc.Federation(parties).notes
+    assert shared.startswith("p0, p1, p2, p3 … (20): categories of 'ward' that occur in fewer than")
+    assert single.startswith("alone: categories of 'ward', 'town' that occur")

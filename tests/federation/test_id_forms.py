@@ -21,7 +21,7 @@ LOOSE = DeclaredTable(DeclaredReading(ids="loose"))
         (
             ["01", "02", "3"],
             ["1", "2", "3"],
-            "1 of 3 ids meet; 2 more would after stripping zeros",
+            "1 of 3 ids match; 2 more would after stripping zeros",
         ),
         (
             ["AB", "cd "],
@@ -54,7 +54,7 @@ def files(folder: Path) -> dict[str, Path]:
 
 
 def test_a_federation_says_so(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="0 of 3 ids meet; 2 more would after stripping zeros"):
+    with pytest.warns(UserWarning, match="0 of 3 ids match; 2 more would after stripping zeros"):
         Federation(files(tmp_path), "id")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -39,7 +39,7 @@ def real_rows(model: Model, seed: int, rows: int = 20) -> torch.Tensor:
     return torch.from_numpy(random_rows(model[0].schema, np.random.default_rng(seed), rows, 0.3))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(models(big=("real", "count")), SEEDS, st.floats(0.0, 50.0))
 def test_likelihood_never_falls(model: Model, seed: int, rows: float) -> None:
     """Whatever the families, however long the steps."""

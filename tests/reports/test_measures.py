@@ -49,3 +49,8 @@ def test_the_mean_explains_nothing(values: list[float]) -> None:
 def test_ranks() -> None:
     assert rank_error((np.arange(1000) + 0.5) / 1000) < 1e-3
     assert rank_error(np.zeros(50)) == pytest.approx(0.5)
+
+
+def test_certain_and_right_is_no_negative_zero() -> None:
+    found = class_measures(Forecast(np.zeros(3), np.ones((3, 1))), np.zeros(3), 1)
+    assert str(found["log_loss"]) == "0.0"

@@ -105,7 +105,7 @@ def typed_columns(draw):
 
 
 @given(typed_columns())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_values_survive_and_agree_with_the_schema(example):
     schema, columns = example
     table = Table.of(columns, schema=schema)

@@ -26,7 +26,8 @@ from fedcircuits.federation.flow import (
     through,
 )
 from fedcircuits.federation.messages import encode_fields, fields_of
-from fedcircuits.federation.sums.collectives import Collective, HubSum, Summation, Then
+from fedcircuits.federation.sums.collectives import Collective, Summation, Then, TreeSum
+from fedcircuits.federation.sums.topology import star
 from fedcircuits.testing import check_engine, check_summation
 from fedcircuits.testing.engines import LAWS
 from fedcircuits.testing.trials import hear, say
@@ -297,7 +298,7 @@ class Everyone(Summation):
 
 def test_sums() -> None:
     check_summation(AllToAll)
-    check_summation(lambda me, members: HubSum(me, members, members[-1]), tolerance=1e-10)
+    check_summation(lambda me, members: TreeSum(me, star(members, members[-1])), tolerance=1e-10)
     check_summation(Everyone())
 
 
@@ -337,4 +338,4 @@ def test_broken_summations_are_caught(fault: str, words: str) -> None:
 
 def test_a_hub_that_is_not_there() -> None:
     with pytest.raises(AssertionError, match="not another party of this run"):
-        check_summation(lambda me, members: HubSum(me, members, "nobody"))
+        check_summation(lambda me, members: TreeSum(me, star(members, "nobody")))

@@ -5,23 +5,28 @@
     E(column) E(column | evidence)     mean and variance of a number or boolean
 
 Events and evidence are read by circuits/questions/events.py. The name of a column wins: if there is
-a column ``E (kPa)``, then ``E (kPa) > 2`` is an event.
+a column ``E (kPa)``, then ``E (kPa) > 2`` is an event. Queries of a file need not wait for torch
+and scikit-learn, which are imported only for models at sites.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from fedcircuits.app.screen import one_line
+from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.questions.events import Evidence, parse_evidence, parse_question
 from fedcircuits.circuits.questions.queryable import Queryable
 from fedcircuits.circuits.questions.regions import conjunction
 from fedcircuits.circuits.questions.scanner import Scanner
+from fedcircuits.circuits.questions.small import SmallDistribution
 from fedcircuits.errors import QueryError
 from fedcircuits.tables.schema import Schema, Variable
 
@@ -30,6 +35,21 @@ _OPENING = re.compile(r"\s*(E|Pr?)\s*\(", re.IGNORECASE)
 
 Form = Literal["probability", "expectation", "probabilities"]
 Values = Mapping[str, float]  # of the form; mean and variance; values of a category
+
+
+@contextmanager
+def asked(path: Path, consortium: Path | None) -> Iterator[Queryable]:
+    """The distribution in a file, for single queries; sites are connected meanwhile."""
+    if files.is_part(path):
+        from fedcircuits.app.loading import opened
+
+        with opened(path, consortium) as model:
+            yield model._distribution
+        return
+    circuit, parameters, metadata = files.read(path)
+    if not circuit.is_density:
+        files.require_estimator(path, metadata, None)
+    yield SmallDistribution(circuit, parameters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,8 +215,7 @@ def query(
     """
     with clear():
         from fedcircuits.app import screen
-        from fedcircuits.app.asking import answered
-        from fedcircuits.app.opening import asked
+        from fedcircuits.app.asking import answered, asked
 
         with asked(model, consortium) as loaded:
             answers = [answered(loaded, question) for question in questions]
@@ -249,7 +248,7 @@ def sample(
     """
     with clear():
         from fedcircuits.app import report
-        from fedcircuits.app.opening import opened
+        from fedcircuits.app.loading import opened
 
         if output is not None:
             report.check_output(output, "a table", ".json" if json else ".csv")

@@ -17,7 +17,7 @@ import msgspec
 
 from fedcircuits.app import report, screen
 from fedcircuits.app.report import TextTable
-from fedcircuits.app.wording import in_options
+from fedcircuits.app.screen import in_options
 from fedcircuits.errors import TableError
 from fedcircuits.federation.federation import Federation
 from fedcircuits.tables.declared import (

@@ -36,6 +36,8 @@ def clear() -> Iterator[None]:
         fail(str(error), 1)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+    except MemoryError as error:
+        fail(f"out of memory: {error or 'nothing is left'}; give fewer rows", 1)
     except (typer.Exit, typer.Abort):
         raise
     except Exception as error:
@@ -58,8 +60,7 @@ def _once() -> Callable[..., None]:
 
 
 def fail(message: str, code: int) -> None:
-    from fedcircuits.app.screen import one_line, plain
-    from fedcircuits.app.wording import in_options
+    from fedcircuits.app.screen import in_options, one_line, plain
 
     if DEBUG.get():
         traceback.print_exc()

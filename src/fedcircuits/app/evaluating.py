@@ -73,6 +73,8 @@ def evaluate(
 
 
 def headline(evaluation: Evaluation) -> str:
+    from fedcircuits.app.crossing import counted
+
     what = (
         f"; {evaluation.target!r} is predicted from the remaining columns"
         if evaluation.target
@@ -81,7 +83,7 @@ def headline(evaluation: Evaluation) -> str:
     none = f"; {evaluation.impossible:,} of them are impossible under the model" * bool(
         evaluation.impossible
     )
-    return f"{evaluation.rows:,} rows{none}{what}"
+    return f"{counted(evaluation.rows, 'row')}{none}{what}"
 
 
 def scores(evaluation: Evaluation, brief: bool = False) -> TextTable:

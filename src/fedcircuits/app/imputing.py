@@ -61,6 +61,7 @@ def impute(
     with clear():
         from fedcircuits.app import report, screen
         from fedcircuits.app.columns import ColumnOptions
+        from fedcircuits.app.crossing import counted
         from fedcircuits.app.loading import any_model, distribution
         from fedcircuits.app.rows import RowReader
         from fedcircuits.app.training import parties_of
@@ -80,11 +81,10 @@ def impute(
         report.write(output, _written(filled, frame.attrs.get("delimiter", ",")))
         counts = {name: int(missing.sum()) for name, missing in gaps.items()}
         if json:
-            screen.data({"rows": len(rows), "filled": counts})
-            return
+            return screen.data({"rows": len(rows), "filled": counts})
         listed = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
-        screen.say(f"{len(rows):,} rows; missing values filled in: {listed or 'none were missing'}")
-        screen.say(f"wrote {output}")
+        size, which = counted(len(rows), "row"), listed or "none were missing"
+        screen.say(f"{size}; missing values filled in: {which}\nwrote {output}")
 
 
 def _as_given(data: object) -> pd.DataFrame:

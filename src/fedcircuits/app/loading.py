@@ -1,4 +1,4 @@
-"""Any model of a file, distribution or predictor, for commands that evaluate it."""
+"""The model of a file, for commands: any model, or one that must be a distribution."""
 
 from __future__ import annotations
 
@@ -33,6 +33,23 @@ def any_model(path: Path, consortium: Path | None = None) -> Iterator[AnyModel]:
         raise FederationError(
             f"{path} holds {type(model).__name__}, whose owners keep the rows it reads: query it "
             "in Python, fedcircuits.load(path, federation)"
+        )
+    with connected(model, path, consortium) as at_sites:
+        yield at_sites
+
+
+@contextmanager
+def opened(path: Path, consortium: Path | None) -> Iterator[Model]:
+    """The distribution of a file; for a model at sites, a connection is kept open meanwhile."""
+    model = load(path)
+    if not files.is_part(path):
+        assert isinstance(model, Model)
+        yield model
+        return
+    if not isinstance(model, Model):
+        raise FederationError(
+            f"{path} holds {type(model).__name__}, which is not a distribution: query it in "
+            "Python, fedcircuits.load(path, federation)"
         )
     with connected(model, path, consortium) as at_sites:
         yield at_sites

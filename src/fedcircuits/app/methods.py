@@ -98,7 +98,9 @@ class MethodOptions:
         for option, value in self.said.items():
             argument = ARGUMENTS.get((self.name, option), option)
             if argument not in known:
-                raise FederationError(f"--{option.replace('_', '-')} does not apply to {self.name}")
+                raise FederationError(
+                    f"--{option.replace('_', '-')} does not apply to {self.name}: leave it out"
+                )
             given[argument] = LEARNERS[str(value)]() if option == "learner" else value
         for argument, value in map(_setting, self.settings):
             if argument not in known or argument == "random_state":

@@ -10,21 +10,29 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcircuits.app import circuit_sections, evaluating, report
-from fedcircuits.app.crossing import MOST_PARTIES
+from fedcircuits.app import comparing, evaluating, report
+from fedcircuits.app.crossing import MOST_PARTIES, counted
+from fedcircuits.app.inspecting import places
 from fedcircuits.app.loading import AnyModel
 from fedcircuits.app.report import Block, Commands, Heading, Paragraph, Picture, TextTable
 from fedcircuits.app.rows import RowReader
-from fedcircuits.app.wording import in_options
+from fedcircuits.app.screen import in_options
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.questions.regions import EVERYTHING
 from fedcircuits.estimators import record
 from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.fusion_model import FusionModel
 from fedcircuits.estimators.model import Model
 from fedcircuits.estimators.record import TrainingRecord
-from fedcircuits.pictures.drawing import figure_of
-from fedcircuits.pictures.judging import calibration_drawing
+from fedcircuits.pictures.drawing import Drawing, figure_of
+from fedcircuits.pictures.federation import placed_drawing
+from fedcircuits.pictures.graph import graph_drawing
+from fedcircuits.pictures.judging import calibration_drawing, dependence_drawing
+from fedcircuits.pictures.marginals import Beliefs, marginals_drawing
+from fedcircuits.reports.comparison import Comparison, compare
 from fedcircuits.reports.evaluation import THE_MODEL, Evaluation, evaluate
 from fedcircuits.tables.notebook import listed
+from fedcircuits.tables.table import Table
 from fedcircuits.version import __version__
 
 BEST = {"log_likelihood": max, "accuracy": max, "macro_f1": max, "auc": max, "r2": max,
@@ -73,8 +81,8 @@ def page_of(model: AnyModel, evaluation: Evaluation | None, given: Given) -> str
     blocks = [*opening(model, record, given), *fit(evaluation), *calibration(evaluation)]
     if isinstance(model, Model):
         test = given.rows.whole(model, given.test) if given.test else None
-        blocks += circuit_sections.beliefs(model, test, given.seed)
-    blocks += circuit_sections.graph(model, record)
+        blocks += beliefs(model, test, given.seed)
+    blocks += graph(model, record)
     blocks += [*crossed(record), *reproduction(record, given)]
     return report.page(f"Report on {given.model.name}", blocks)
 
@@ -93,18 +101,14 @@ def opening(model: AnyModel, record: TrainingRecord | None, given: Given) -> Ite
     schema = model.circuit_.schema if isinstance(model, FusionModel) else model.schema_
     what = "a joint distribution over" if isinstance(model, Model) else "a predictor from"
     aim = f" Its target is {target!r}." if target else ""
-    yield Paragraph(
-        f"{given.model.name} is {what} {len(schema):,} columns: {listed(schema.names, 8)}.{aim}"
-    )
+    columns = f"{counted(len(schema), 'column')}: {listed(schema.names, 8)}"
+    yield Paragraph(f"{given.model.name} is {what} {columns}.{aim}")
     if record is None:
         yield Paragraph("The file does not say how the model was trained.")
         return
     yield Heading("What was learned, and from whom")
-    parties = f" of {len(record.parties)} parties" if record.parties else ""
-    yield Paragraph(
-        f"{record.estimator} was trained on a {record.split} split{parties}: "
-        f"{_split_in_words(record.split)}. Rows stayed where they were."
-    )
+    learned = f"{record.estimator} was trained on {_split(record)}"
+    yield Paragraph(f"{learned}. Rows stayed where they were.")
     if record.parties:
         yield _parties(record)
     if record.notes:
@@ -129,6 +133,13 @@ def _parties(record: TrainingRecord) -> TextTable:
         each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
         many.append((listed(list(rows)), listed(columns, 6), f"{sum(rows.values()):,}", each))
     return TextTable(("parties", "columns", "rows", "rows per party"), many, texts=2)
+
+
+def _split(record: TrainingRecord) -> str:
+    if len(record.parties) == 1:
+        return "the rows of one party"
+    parties = f" of {len(record.parties)} parties" if record.parties else ""
+    return f"a {record.split} split{parties}: {_split_in_words(record.split)}"
 
 
 def _split_in_words(split: str) -> str:
@@ -192,6 +203,75 @@ def calibration(evaluation: Evaluation | None) -> Iterator[Block]:
         ("probability", "fraction correct", "rows"),
         [(f"{c:.3f}", f"{a:.3f}", f"{n:,}") for n, c, a in bins],
     )
+
+
+# ---------------------------------------------------------------------- what it looks like
+
+
+MOST_PANELS = 12
+
+
+def beliefs(model: Model, test: Table | None, seed: int) -> Iterator[Block]:
+    """Marginals and dependencies, beside those of test rows."""
+    yield Heading("Columns")
+    shown = list(model.schema_.names[:MOST_PANELS])
+    drawing = marginals_drawing(Beliefs(model._distribution, model._nothing(), EVERYTHING), shown)
+    yield Picture(
+        report.png_of(figure_of(drawing)), f"Marginal distributions of {len(shown)} columns."
+    )
+    if test is None:
+        return
+    comparison = compare(model, test, random_state=seed)
+    yield Paragraph(
+        "Total variation between samples of the model and test rows: 0 is the same, 1 is nothing "
+        "in common. Distances near chance, that of as many samples of the model, are no difference."
+    )
+    yield comparing.columns(comparison)
+    if len(comparison.pairs):
+        yield Heading("Dependencies")
+        yield Picture(
+            report.png_of(figure_of(_pairs_drawing(comparison, test))),
+            "How strongly columns depend on each other: below the diagonal in the model, above it "
+            "in the test rows. The strongest dependence is the darkest.",
+        )
+        yield comparing.dependencies(comparison, ("model", "test rows"))
+
+
+def _pairs_drawing(comparison: Comparison, test: Table) -> Drawing:
+    named = {*comparison.pairs["column"], *comparison.pairs["with"]}
+    names = [n for n in test.names if n in named]
+    at = {n: i for i, n in enumerate(names)}
+    sides: dict[str, Array] = {s: np.zeros((len(names), len(names))) for s in ("first", "second")}
+    for _, line in comparison.pairs.iterrows():
+        i, j = at[line["column"]], at[line["with"]]
+        for side, square in sides.items():
+            square[i, j] = square[j, i] = line[side]
+    return dependence_drawing(names, sides["first"], sides["second"])
+
+
+def graph(model: AnyModel, record: TrainingRecord | None) -> Iterator[Block]:
+    """The circuit, by party if the placement is known."""
+    yield Heading("The circuit")
+    circuit = model.circuit_
+    placement = {} if record is None else record.placement
+    placed = {node.name for node in circuit.nodes} == placement.keys()
+    if placed and len(circuit) > 1:
+        yield places(circuit, placement)
+    parameters = getattr(model, "parameters_", None)
+    if placed and len(circuit) > 1 and circuit.is_density:
+        if parameters is None:
+            parameters = getattr(getattr(model, "joint_", None), "parameters", None)
+        drawing = placed_drawing(circuit, placement, parameters)
+        caption = (
+            "Squares are circuits that a party has learned and keeps; the coordinator combines "
+            "them. Wider lines and darker squares describe more rows."
+        )
+    else:
+        drawing = graph_drawing(circuit, parameters)
+        caption = "Layers of the circuit, its root on top."
+        if placed:
+            caption = f"One circuit for all parties. {caption}"
+    yield Picture(report.png_of(figure_of(drawing)), caption)
 
 
 # ---------------------------------------------------------------------- what crossed

@@ -21,9 +21,8 @@ from fedcircuits.estimators.record import TrainingRecord
 from fedcircuits.federation.federation import Federation
 from fedcircuits.reports.rows import joined, rows_of
 from fedcircuits.tables.declared import DeclaredTable, contents
-from fedcircuits.tables.habits import ReadingHabits
 from fedcircuits.tables.readers import TextFrame
-from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.schema import ReadingHabits, Schema
 from fedcircuits.tables.table import Table
 
 

@@ -49,6 +49,7 @@ def synthesise(
     with clear():
         from fedcircuits.app import report, screen
         from fedcircuits.app.columns import ColumnOptions
+        from fedcircuits.app.crossing import counted
         from fedcircuits.app.loading import any_model, distribution
         from fedcircuits.app.rows import RowReader
         from fedcircuits.app.training import parties_of
@@ -69,11 +70,12 @@ def synthesise(
             screen.data(synthesis.to_json())
             return
         _show(synthesis)
-        screen.say(f"wrote {output}: {number:,} rows")
+        screen.say(f"wrote {output}: {counted(number, 'row')}")
 
 
 def _show(synthesis: Synthesis) -> None:
     from fedcircuits.app import screen
+    from fedcircuits.app.evaluating import TITLES
 
     if synthesis.columns is None or synthesis.pairs is None or synthesis.nearness is None:
         screen.say("no report: give the training rows by --train")
@@ -86,7 +88,7 @@ def _show(synthesis: Synthesis) -> None:
         screen.say(f"pairs: dependence differs by {gaps.mean():.3f} on average, {gaps.max():.3f} "
                    "at most")  # fmt: skip
     for name, line in () if synthesis.usefulness is None else synthesis.usefulness.iterrows():
-        numbers = ", ".join(f"{k.replace('_', ' ')} {v:.3f}" for k, v in line.items())
+        numbers = ", ".join(f"{TITLES.get(k, k)} {v:.3f}" for k, v in line.dropna().items())
         screen.say(f"trained on {name}, scored on test rows: {numbers}")
     near = synthesis.nearness
     screen.say(f"nearest training row: {near.copies:,} of {near.compared:,} rows are copies; "

@@ -17,7 +17,7 @@ from fedcircuits.errors import FileError
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.sent import phases, revelations
 from fedcircuits.tables.declared import DeclaredReading
-from fedcircuits.tables.habits import ReadingHabits
+from fedcircuits.tables.schema import ReadingHabits
 from fedcircuits.version import __version__
 
 if TYPE_CHECKING:

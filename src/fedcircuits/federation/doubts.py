@@ -118,7 +118,7 @@ def nearly_met(ids: Mapping[str, list[str]]) -> list[str]:
     """A warning for every two parties of whose ids more would match in other spellings.
 
     >>> nearly_met({"bank": ["001", "002"], "telco": ["1", "2", "3"]})
-    ['bank and telco: 0 of 2 ids meet; 2 more would after stripping zeros']
+    ['bank and telco: 0 of 2 ids match; 2 more would after stripping zeros']
     """
     return [
         words
@@ -156,7 +156,7 @@ def _compared(first: str, own_ids: list[str], second: str, others: list[str]) ->
         if _meeting(own_ids, others, fewer) == best:
             needed = fewer
     return (
-        f"{first} and {second}: {meet:,} of {few:,} ids meet; {best - meet:,} more would after "
+        f"{first} and {second}: {meet:,} of {few:,} ids match; {best - meet:,} more would after "
         f"stripping {' and '.join(needed)}"
     )
 

@@ -28,7 +28,7 @@ from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.described import DescribedTable, connection_of
 from fedcircuits.federation.doubts import doubts, with_ids
 from fedcircuits.tables.declared import DeclaredTable, read_table
-from fedcircuits.tables.notebook import shown
+from fedcircuits.tables.notebook import listed, shown
 from fedcircuits.tables.rare import pool_rare
 from fedcircuits.tables.schema import OTHER, Schema
 from fedcircuits.tables.stored import StoredTable
@@ -255,8 +255,7 @@ class Federation:
         return other
 
     def without_empty(self) -> Federation:
-        """The same without columns that are empty at one party and not at another: nothing can be
-        learned about them there."""
+        """The same without columns that are empty only at some parties, which cannot learn them."""
         full = {party.name: _with_values(party.table) for party in self}
         somewhere = set().union(*full.values())
         tables = {party.name: party.table for party in self}
@@ -265,26 +264,29 @@ class Federation:
             if empty and full[name]:
                 kept = [c for c in (*table.names, *table.series) if c not in empty]
                 tables[name] = table.select(kept)
-        changed = any(tables[party.name] is not party.table for party in self)
-        return self.with_tables(tables) if changed else self
+        return self._if_changed(tables)
 
     def pooled(self) -> Federation:
         """The same with categories of few rows pooled, unless they were declared."""
-        pooled = {p.name: pool_rare(p.table, p.least_count) for p in self if p.inferred}
-        if not any(columns for _, columns in pooled.values()):
-            return self
-        return self.with_tables({p.name: pooled.get(p.name, (p.table,))[0] for p in self})
+        pooled = {p.name: pool_rare(p.table, p.least_count)[0] for p in self if p.inferred}
+        return self._if_changed({p.name: p.table for p in self} | pooled)
+
+    def _if_changed(self, tables: Mapping[str, Table]) -> Federation:
+        same = all(tables[p.name] is p.table for p in self)
+        return self if same else self.with_tables(tables)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know about how the data are used."""
-        pooled = [(p, pool_rare(p.table, p.least_count)[1]) for p in self if p.inferred]
+        pooled: dict[tuple[tuple[str, ...], int], list[str]] = {}
+        for p in self:
+            if p.inferred and (columns := pool_rare(p.table, p.least_count)[1]):
+                pooled.setdefault((tuple(columns), p.least_count), []).append(p.name)
         return tuple(
-            f"{party.name}: categories of {', '.join(map(repr, columns))} that occur in "
-            f"fewer than {party.least_count} rows are pooled as {OTHER!r}, because category names "
-            "are sent to others. least_count=1, or a Table with declared categories, keeps them"
-            for party, columns in pooled
-            if columns
+            f"{listed(names)}: categories of {', '.join(map(repr, columns))} that occur in fewer "
+            f"than {least} rows are pooled as {OTHER!r}, because category names are sent to "
+            "others. least_count=1, or a Table with declared categories, keeps them"
+            for (columns, least), names in pooled.items()
         )
 
     def _repr_html_(self) -> str:
@@ -373,9 +375,7 @@ def _table(name: str, data: object, row_id: str | None, declared: DeclaredTable)
         else:
             table = with_ids(Table.of(data, row_id=row_id), declared.reading)
         if table.row_ids is not None and len(set(map(str, table.row_ids.tolist()))) < len(table):
-            raise TableError(
-                "two rows have the same id (4 and '4' are the same): ids must be unique"
-            )
+            raise TableError("two rows have the same id (4 and '4' are alike): ids must be unique")
         return table
     except TableError as error:
         raise FederationError(f"party {name!r}: {error}") from error

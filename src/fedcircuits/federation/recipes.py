@@ -123,6 +123,8 @@ Fill: TypeAlias = Callable[[Open], object]
 
 def filled(value: T, fill: Fill) -> T:
     """The same with every open place filled in, in containers and fields of dataclasses too."""
+    if isinstance(value, str | bytes | int | float | None):  # most of what there is
+        return value
     if isinstance(value, Open):
         return fill(value)  # type: ignore[return-value]
     if isinstance(value, Mapping):

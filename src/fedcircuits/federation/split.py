@@ -123,10 +123,14 @@ def _check(
         raise FederationError("series cannot be split by columns: give each party its table")
     if by != "rows" and len(names) > len(table.schema):
         raise FederationError(
-            f"{len(table.schema)} columns cannot be split over {len(names)} parties"
+            f"{len(table.schema)} columns cannot be split over {len(names)} parties: give fewer "
+            "parties, or split by='rows'"
         )
     if by == "rows" and len(names) * LEAST > len(table):
-        raise FederationError(f"{len(table)} rows cannot be split over {len(names)} parties")
+        raise FederationError(
+            f"{len(table)} row{'s' * (len(table) != 1)} cannot be split over {len(names)} parties: "
+            f"each needs at least {LEAST}, so give fewer parties"
+        )
 
 
 # ---------------------------------------------------------------------- row groups

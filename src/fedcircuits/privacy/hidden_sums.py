@@ -41,13 +41,14 @@ from fedcircuits.federation.flow import Flow, receive, send
 from fedcircuits.federation.messages import require_shape
 from fedcircuits.federation.recipes import KEY, fresh_key, own_key
 from fedcircuits.federation.sums.collectives import (
+    AlongTree,
     Check,
     Summation,
     Then,
-    agreed,
     frozen,
     of_sum,
 )
+from fedcircuits.federation.sums.topology import star
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.arithmetic.limbs import Elements
@@ -100,18 +101,11 @@ class HiddenSummation(Summation):
 
 
 @dataclass(frozen=True, slots=True)
-class HiddenSum:
-    """One member's end of such a summation; the first member leads."""
+class HiddenSum(AlongTree):
+    """One member's end of such a summation; the tree is a star around the first member."""
 
-    me: str
     members: tuple[str, ...]
     key: bytes = field(repr=False)
-
-    def agree(
-        self, tag: str, value: Array, reveals: str = "", check: Check | None = None
-    ) -> Flow[Array]:
-        leader, *others = self.members
-        return (yield from agreed(self.me, leader, others, tag, value, reveals, check))
 
 
 # ---------------------------------------------------------------------- on shares
@@ -169,7 +163,8 @@ class Secret(HiddenSummation):
         """One end. With the same key it deals the same shares again."""
         point, most = self.fixed_point(me, members), threshold_of(members)
         degree = most if self.threshold == "majority" else len(members) - 1
-        return SecretSum(me, tuple(members), self.key or fresh_key(), point, degree)
+        tree, key = star(tuple(members), members[0]), self.key or fresh_key()
+        return SecretSum(me, tree, tuple(members), key, point, degree)
 
 
 def secret_sums(key: bytes) -> Summation:
@@ -269,7 +264,8 @@ class Masked(HiddenSummation):
     def at(self, me: str, members: Sequence[str]) -> MaskedSum:
         """One end. With the same key it draws the same masks again."""
         point, reach = self.fixed_point(me, members), self.reach(len(members))
-        return MaskedSum(me, tuple(members), self.key or fresh_key(), point, reach)
+        tree, key = star(tuple(members), members[0]), self.key or fresh_key()
+        return MaskedSum(me, tree, tuple(members), key, point, reach)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +290,7 @@ class MaskedSum(HiddenSum):
         if not self.keys:
             yield from self._exchange_keys(f"{tag}/keys")
         masked = self._masked(tag, secret)
-        leader, *others = self.members
-        total = np.zeros(plain.shape)
+        leader, total = self.members[0], np.zeros(plain.shape)
         if self.me != leader:
             data = FIELD.packed(masked)
             yield from send(leader, Shares(data), f"{tag}/masked", MASKED)
@@ -313,7 +308,7 @@ class MaskedSum(HiddenSum):
                 return f"expected a total of {shape} finite numbers"
             return check(agreed_total) if check is not None else ""
 
-        agreed_total = yield from agreed(self.me, leader, others, *spread, problem)
+        agreed_total = yield from self.agree(*spread, problem)
         return frozen(
             np.asarray(agreed_total if then is None else then(agreed_total), dtype=np.float64)
         )

@@ -216,7 +216,7 @@ def common(first: Schema, second: Schema) -> Schema:
         if one.kind != two.kind or set(one.categories) != set(two.categories):
             raise QueryError(
                 f"{name!r} is {one.described()} in the first model and {two.described()} in the "
-                "second"
+                "second: train both with the same schema"
             )
     return first.select(names)
 

@@ -62,7 +62,7 @@ def class_measures(forecast: Forecast, truth: Array, size: int) -> Measures:
     return {
         **measures,
         "auc": area(p, codes, size),
-        "log_loss": float(-np.log(likely).mean()),
+        "log_loss": float(-np.log(likely).mean()) + 0.0,
         "calibration_error": expected_calibration_error(p, codes),
     }
 

@@ -19,7 +19,6 @@ from fedcircuits.errors import TableError
 from fedcircuits.tables.columns import Column, Floats, UnlearnableColumnError, column_of
 from fedcircuits.tables.date_parts import codes, taken_from, with_parts
 from fedcircuits.tables.frames import Columns, listed, reading
-from fedcircuits.tables.habits import ReadingHabits
 from fedcircuits.tables.inference import StatedKind, Unseen, encode, series_of, variable_of
 from fedcircuits.tables.reading import (
     LEFT_OUT,
@@ -28,7 +27,16 @@ from fedcircuits.tables.reading import (
     read_as,
     read_column,
 )
-from fedcircuits.tables.schema import DATE, OTHER, Scalar, Schema, Variable, shown, spelled
+from fedcircuits.tables.schema import (
+    DATE,
+    OTHER,
+    ReadingHabits,
+    Scalar,
+    Schema,
+    Variable,
+    shown,
+    spelled,
+)
 
 WHOLE = r"-?(0|[1-9]\d{0,17})"  # a whole number that is the same as text
 

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 
 from fedcircuits.errors import ExtraMissingError, TableError
 from fedcircuits.tables.gaps import CASES, DASHES, MISSING, SIGNS
-from fedcircuits.tables.habits import ReadingHabits
 from fedcircuits.tables.layout import CsvLayout, headings, layout_of, without_extras
 from fedcircuits.tables.packed import (
     DAMAGED,
@@ -43,6 +42,7 @@ from fedcircuits.tables.packed import (
     refuse_foreign,
     refuse_large,
 )
+from fedcircuits.tables.schema import ReadingHabits
 
 if TYPE_CHECKING:
     import pyarrow

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.errors import QueryError, StructureError, TableError
-from fedcircuits.tables.dates import day_of, hour_of
-from fedcircuits.tables.habits import ReadingHabits
+from fedcircuits.tables.dates import Order, day_of, hour_of
+from fedcircuits.tables.numerals import Point
 from fedcircuits.tables.truths import truth_of
 
 Kind = Literal["real", "count", "category", "boolean"]
@@ -30,6 +30,17 @@ DATE, TIME = "date", "date and time"  # units of reals that count days since 197
 HOURS = "h"  # the unit of reals that are times of day, or last so long
 EPOCH = datetime(1970, 1, 1)
 OTHER = "other"  # the category of all that few rows have, where a federation pools them
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingHabits:
+    """How a file writes decimal signs and dates, by what in it is unambiguous."""
+
+    point: Point | None = None
+    order: Order | None = None
+
+
+NO_HABITS = ReadingHabits()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ from fedcircuits.tables.columns import Floats
 from fedcircuits.tables.dates import DateOrder
 from fedcircuits.tables.frames import Columns, columns_of, in_kind_of
 from fedcircuits.tables.gaps import MISSING
-from fedcircuits.tables.habits import NO_HABITS, ReadingHabits
 from fedcircuits.tables.inference import StatedKind, Unseen
 from fedcircuits.tables.numerals import Decimal
 from fedcircuits.tables.readers import TextFrame
@@ -48,7 +47,7 @@ from fedcircuits.tables.reading import (
     ReadingRule,
     otherwise,
 )
-from fedcircuits.tables.schema import Scalar, Schema
+from fedcircuits.tables.schema import NO_HABITS, ReadingHabits, Scalar, Schema
 from fedcircuits.tables.series import NO_SERIES, Series
 
 _MOST_SHOWN = 12

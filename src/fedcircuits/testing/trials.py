@@ -17,7 +17,8 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError, PartyLostError, ProtocolError, TableError
 from fedcircuits.federation.flow import Flow, compute, receive, send
 from fedcircuits.federation.messages import Message
-from fedcircuits.federation.sums.collectives import Collective, HubSum
+from fedcircuits.federation.sums.collectives import Collective, TreeSum
+from fedcircuits.federation.sums.topology import star
 
 SECRET = "4711"  # in texts of errors that must not leave a party
 ERRORS = {e.__name__: e for e in (ValueError, TableError, FederationError, ProtocolError)}
@@ -144,7 +145,7 @@ def steps(me: str, value: float, fails: bool) -> Flow[float]:
 
 def averaging(me: str, members: tuple[str, ...], table: Array, rounds: int) -> Flow[Array]:
     """Sums of functions of local rows over several rounds: every digit depends on the order."""
-    hub = HubSum(me, members, members[0])
+    hub = TreeSum(me, star(members, members[0]))
     centre = np.zeros(table.shape[1])
     for i in range(rounds):
         weight = np.exp(-((table - centre) ** 2).sum(1))  # (rows,)

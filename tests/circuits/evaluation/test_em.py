@@ -92,7 +92,7 @@ def check_leaf(leaf: Leaf, learned: Parameters, schema: Schema, share: Array, x:
         assert own["probability"] == pytest.approx(share @ column, abs=1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(models(big=("real",)), SEEDS, st.booleans())
 def test_a_step_follows_the_posteriors_of_induced_trees(
     model: Model, seed: int, compiled: bool

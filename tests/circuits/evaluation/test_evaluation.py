@@ -55,7 +55,7 @@ def mixture(family: str, weight: list[float], **parameters: list[float]) -> Mode
 # ---------------------------------------------------------------------- executors
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(models(), SEEDS)
 def test_executors_agree(model: Model, seed: int) -> None:
     """The compiled loop and the batched steps: the same log-values, the same M-step."""

@@ -82,8 +82,8 @@ def test_truncated_anywhere(tmp_path: Path) -> None:
 
 def test_flipped_anywhere(tmp_path: Path) -> None:
     """All contents are guarded; what a zip says besides may change, and then changes nothing."""
-    path, refused = tmp_path / "flipped.fc", 0
-    for at in range(len(whole())):
+    path, refused, places = tmp_path / "flipped.fc", 0, range(0, len(whole()), 3)
+    for at in places:
         changed = bytearray(whole())
         changed[at] ^= 1 << (at % 8)
         path.write_bytes(changed)
@@ -94,7 +94,7 @@ def test_flipped_anywhere(tmp_path: Path) -> None:
             assert "flipped.fc" in str(error)
         else:
             assert found == (*model(), {"n": 1})
-    assert refused > 0.8 * len(whole())
+    assert refused > 0.8 * len(places)
 
 
 @given(st.binary(max_size=200))

@@ -44,13 +44,13 @@ def overlap(model: Model) -> bool:
     return False
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(models(big=("count",)))
 def test_determinism_is_never_claimed_wrongly(model: Model) -> None:
     assert not (is_deterministic(*model) and overlap(model))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.sampled_from([*STRUCTURES]), SEEDS)
 def test_determinism_of_sparse_models(structure: str, seed: int) -> None:
     """Leaves that allow one code only and weights with zeros: many of these are deterministic."""

@@ -6,8 +6,7 @@ import pytest
 
 from fedcircuits.circuits.questions.events import parse_event, parse_evidence
 from fedcircuits.errors import QueryError
-from fedcircuits.tables.habits import ReadingHabits
-from fedcircuits.tables.schema import Schema, Variable
+from fedcircuits.tables.schema import ReadingHabits, Schema, Variable
 
 COLUMNS = (
     Variable("share", unit="%"),

@@ -48,7 +48,7 @@ def again(model: Model, seed: int) -> Model:
     return model[0], Parameters({**values, **sums})
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(SORTS, SEEDS)
 def test_divergence_of_trees(sorts: list[str], seed: int) -> None:
     one = chow_liu_model(schema_of(tuple(sorts)), np.random.default_rng(seed))
@@ -60,7 +60,7 @@ def test_divergence_of_trees(sorts: list[str], seed: int) -> None:
     assert first.kl_divergence(second) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(st.sampled_from(STRUCTURES), SORTS, SEEDS)
 def test_cross_entropy_of_anything_and_a_product(
     structure: str, sorts: list[str], seed: int
@@ -181,7 +181,7 @@ def _one_leaf(family: str) -> Model:
 # ---------------------------------------------------------------------- entropies
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.sampled_from(STRUCTURES), SORTS, SEEDS)
 def test_the_entropy_lies_within_its_bounds(structure: str, sorts: list[str], seed: int) -> None:
     model = model_of(structure, schema_of(tuple(sorts)), seed)
@@ -241,7 +241,7 @@ def test_mutual_information_of_real_columns_grows_to_the_truth() -> None:
 # ---------------------------------------------------------------------- contributions
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.sampled_from(["mixture", "random_binary", "latent_tree"]), SEEDS)
 def test_contributions_are_means_over_all_orders(structure: str, seed: int) -> None:
     schema = schema_of(("boolean", "category", "boolean", "real"))

@@ -168,7 +168,7 @@ def hits(event: Event) -> npt.NDArray[np.int64]:
     return count
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(EXPRESSIONS)
 def test_an_event_holds_where_its_expression_is_true(said: Said) -> None:
     text, mask = said
@@ -187,7 +187,7 @@ def test_a_comma_is_an_and_that_binds_last(a: Said, b: Said, c: Said) -> None:
     np.testing.assert_array_equal(hits(event), ((a[1] | b[1]) & c[1]).astype(int))
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(EXPRESSIONS, EXPRESSIONS, st.sampled_from(REALS) | st.none())
 def test_evidence_holds_where_its_expression_is_true(
     first: Said, second: Said, radius: float | None
@@ -221,7 +221,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(WORDS | st.just("|"), max_size=12), st.sampled_from(["", " "]))
 def test_any_text_is_read_or_refused(words: list[str], gap: str) -> None:
     text = gap.join(words)

@@ -55,7 +55,7 @@ def joint(found: Distribution, x: Array, event: Event, expected: Array) -> Array
 # ---------------------------------------------------------------------- probabilities
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(models(), SEEDS)
 def test_log_likelihood_sums_over_completions(model: Model, seed: int) -> None:
     x = random_rows(model[0].schema, np.random.default_rng(seed), 8)
@@ -88,7 +88,7 @@ def test_two_real_variables_at_once(structure: str, seed: int) -> None:
     close(joint(found, x, event, expected), expected, 1e-5)  # scipy's joint masses
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(models(), SEEDS)
 def test_log_probability_of_events(model: Model, seed: int) -> None:
     """Rows of one batch see some of the event's variables and leave others open."""
@@ -149,7 +149,6 @@ def check_moments(case: Completions, inside: Mask, name: str, mean: float, varia
     assert variance == pytest.approx(float(mass @ (x - expected) ** 2), rel=1e-5, abs=1e-6)
 
 
-@settings(max_examples=60)
 @given(models(), SEEDS)
 def test_moments_inside_events(model: Model, seed: int) -> None:
     schema, rng = model[0].schema, np.random.default_rng(seed)

@@ -36,7 +36,7 @@ def same(model: Model, seed: int) -> None:
             np.testing.assert_allclose(*pairs, rtol=1e-7, atol=1e-7)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(models(), SEEDS)
 def test_answers_are_those_of_the_large_one(model: Model, seed: int) -> None:
     same(model, seed)

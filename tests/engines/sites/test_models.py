@@ -36,7 +36,7 @@ def sites_in(folder: Path, own: Policy | None = None, allow: bool = False) -> Lo
 
 
 def learner() -> fc.FedPC:
-    return fc.FedPC(random_state=0)
+    return fc.FedPC(random_state=0, clusters=2, ensemble=1)
 
 
 def audit(folder: Path, site: str) -> list[dict[str, object]]:

@@ -16,10 +16,11 @@ from fedcircuits.federation.flow import Flow, Program, broadcast, gather, receiv
 from fedcircuits.federation.messages import Message, encode_message
 from fedcircuits.federation.sums.collectives import (
     Addend,
-    HubSum,
     Then,
     Traffic,
+    TreeSum,
 )
+from fedcircuits.federation.sums.topology import star
 from fedcircuits.testing import check_summation
 from fedcircuits.testing.trials import Anything
 
@@ -45,12 +46,12 @@ def answer(number: int) -> Flow[None]:
 def adds(
     me: str, value: Array, then: Then | None = None, dtype: Traffic = "float64"
 ) -> Flow[Array]:
-    hub = HubSum(me, ("a", "b", "c"), "b", dtype)
+    hub = TreeSum(me, star(("a", "b", "c"), "b"), dtype)
     return (yield from hub.sum("add/up", value, "own sums", then))
 
 
 def tells(me: str, value: Array) -> Flow[Array]:
-    hub = HubSum(me, ("a", "b", "c"), "b", "float32")
+    hub = TreeSum(me, star(("a", "b", "c"), "b"), "float32")
     return (yield from hub.agree("tell/all", value, "a decision"))
 
 
@@ -71,7 +72,7 @@ def test_broadcast_and_gather() -> None:
 
 @pytest.mark.parametrize("place", [0, -1])
 def test_any_member_is_the_hub(place: int) -> None:
-    check_summation(lambda me, members: HubSum(me, members, members[place]), tolerance=1e-10)
+    check_summation(lambda me, members: TreeSum(me, star(members, members[place])), tolerance=1e-10)
 
 
 @given(hnp.arrays(np.float64, (3, 2, 4), elements=st.floats(-1e6, 1e6)))

@@ -77,3 +77,39 @@ def test_a_row_far_out_costs_tens_of_nats_and_not_thousands(
     shift = np.array([0, 0, 500.0])
     usual, far = model.score_samples(rows[:5]), model.score_samples(rows[:5] + shift)
     assert (far > usual - 60).all() and (far < usual - 5).all()
+
+
+@pytest.mark.parametrize("rows", [60, 300])
+@pytest.mark.parametrize(
+    "learner",
+    [fc.FedPC(random_state=0), fc.HiddenChowLiuTree(4, epochs=5, random_state=0)],
+    ids=lambda m: type(m).__name__,
+)
+def test_bins_that_reach_far_do_not_change_means_and_variances(
+    learner: fc.FedPC | fc.HiddenChowLiuTree, rows: int
+) -> None:
+    rng = np.random.default_rng(2)
+    age = rng.integers(20, 90, rows)
+    columns: dict[str, Array] = {
+        "age": age,
+        "pressure": 100 + 0.5 * age + rng.normal(0, 8, rows),
+        "paid": np.where(rng.random(rows) < 0.6, 0.0, rng.gamma(2.0, 1500.0, rows)),
+        "children": rng.poisson(1.2, rows),
+    }
+    parts = {f"p{k}": {n: c[k::3] for n, c in columns.items()} for k in range(3)}
+    model = learner.fit(fc.Federation({n: fc.Table.of(part) for n, part in parts.items()}))
+    expected = model.expect(list(columns))
+    for name, column in columns.items():
+        mean, variance = expected.loc[name, ["mean", "variance"]]
+        assert abs(mean - column.mean()) < 0.4 * column.std(), name
+        assert 0.6 * column.std() < np.sqrt(variance) < 1.8 * column.std(), name
+        assert (model.sample(2000, random_state=0)[name] < 10 * column.max()).all(), name
+
+
+@pytest.mark.parametrize("name", ["far values", "98 is a code", "zeros"])
+def test_no_number_is_impossible(name: str) -> None:
+    kind, column, _ = columns()[name]
+    start = histogram_start(sketched(column, kind), 0, column, np.ones((len(column), 1)))
+    high = column.max() - column.min() + column.max()
+    assert start["edges"][0, 0, -1] > 1000 * high and (start["probability"] > 0).all()
+    assert (np.diff(start["edges"]) > 0).all()

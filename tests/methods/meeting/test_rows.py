@@ -46,7 +46,7 @@ def check_joined(held: Sequence[Sequence[int]], results: dict[str, MatchedRows])
 # ---------------------------------------------------------------------- one order for all
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(HELD, st.booleans())
 def test_rows_by_ids_are_those_of_a_join(held: list[list[int]], coordinated: bool) -> None:
     results = memory.run(matching(parties(held), coordinated)).results

@@ -129,3 +129,9 @@ def test_rows_held_back_weigh_models_that_know_different_rows() -> None:
     weights = stacked_weights(logs)
     assert np.isclose(weights.sum(), 1) and weights[2] < 0.03
     assert 0.4 < weights[0] < 0.6
+
+
+def test_a_party_with_fewer_rows_than_the_least_count_is_told_so() -> None:
+    parties = fc.Federation({"a": {"age": [44, 50], "risk": ["high", "low"]}})
+    with pytest.raises(fc.errors.FedcircuitsError, match="as many as 5 values"):
+        fc.FedPC(random_state=0).fit(parties)

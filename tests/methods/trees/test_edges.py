@@ -13,7 +13,8 @@ import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
 from fedcircuits.federation.sums.checked import CheckedSums
-from fedcircuits.federation.sums.collectives import HubSum
+from fedcircuits.federation.sums.collectives import TreeSum
+from fedcircuits.federation.sums.topology import star
 from fedcircuits.methods.trees import edges
 from fedcircuits.methods.trees.gradient_trees import Cells
 from fedcircuits.methods.trees.growing import TreesPlan
@@ -23,7 +24,7 @@ from tests.methods.trees.cases import programs
 def alone(x: Array, least: int = 5) -> list[Array]:
     """The edges of every column, of one party."""
     rows = fc.Table(fc.Schema.real([f"x{i}" for i in range(x.shape[1])]), x)
-    sums = CheckedSums(HubSum("alone", ("alone",), "alone"), ["alone"])
+    sums = CheckedSums(TreeSum("alone", star(("alone",), "alone")), ["alone"])
     with pytest.raises(StopIteration) as stop:
         next(edges.edges_of(rows, sums, len(x), least))
     return stop.value.value  # type: ignore[no-any-return]

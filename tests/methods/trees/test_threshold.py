@@ -27,7 +27,7 @@ def rated(seed: int, rows: int = 60) -> RatedRows:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_the_best_of_all_tried(seed: int) -> None:
     own = rated(seed)
     found = best_threshold(own.counts())

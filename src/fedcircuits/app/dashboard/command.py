@@ -118,7 +118,7 @@ def shown(paths: Sequence[Path], consortium: Path | None) -> Iterator[Shown]:
         desk = None
         if "model" in models:
             from fedcircuits.app.dashboard.desk import Desk
-            from fedcircuits.app.opening import opened
+            from fedcircuits.app.loading import opened
 
             desk = Desk(stack.enter_context(opened(models["model"], consortium)))
         site = models.get("site")

@@ -230,7 +230,7 @@ def _dot(left, right, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def mix(values, powers, lost, start, numbers, reads, weight, room, form):  # type: ignore[no-untyped-def]
-    """Sums: ``reads`` are their parts (scaled_plan.py), weight is (folds, units, inputs)."""
+    """Sums: ``reads`` are their parts (scaled.py), weight is (folds, units, inputs)."""
     rows, slots, sizes, _ = reads
     batch, units, inputs = values.shape[1], weight.shape[1], weight.shape[2]
     matrix = np.empty((inputs, batch), values.dtype)

@@ -35,7 +35,7 @@ from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Product
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import FedcircuitsError, FileError
-from fedcircuits.tables.habits import ReadingHabits
+from fedcircuits.tables.schema import ReadingHabits
 
 FORMAT = 1
 ABOUT, GRAPH, VALUES = "fedcircuits.json", "circuit.json", "parameters.safetensors"

@@ -18,8 +18,7 @@ from fedcircuits.circuits.questions.regions import KEYWORDS
 from fedcircuits.errors import QueryError
 from fedcircuits.tables import numerals
 from fedcircuits.tables.dates import day_of, hour_of
-from fedcircuits.tables.habits import ReadingHabits
-from fedcircuits.tables.schema import HOURS, Variable, shown
+from fedcircuits.tables.schema import HOURS, ReadingHabits, Variable, shown
 
 Habits = tuple[ReadingHabits, ...]
 PROGRAM = re.compile(

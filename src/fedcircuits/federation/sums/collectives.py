@@ -11,8 +11,8 @@ protocols use without knowing which one it is:
 Its ``counts`` returns one end of counting in how many rows the labels of parties co-occur
 (counting.py).
 
-Three collectives are here. At a hub one member adds up. In a tree, sums of branches go up to the
-root and the result comes down. In gossip, neighbours exchange running averages (consensus.py); the
+Two collectives are here. In a tree, sums of branches go up to the root and the result comes down;
+at a hub, the tree is a star. In gossip, neighbours exchange running averages (consensus.py); the
 average times the number of members is the sum. Arrays are modified in place: a message has been
 encoded by the time ``send`` returns.
 """
@@ -124,60 +124,6 @@ class Summation(ABC):
     def without_lost(self, parties: Sequence[str], remaining: Sequence[str]) -> Summation:
         """The same without some parties; an error if the others cannot add up without them."""
         return self
-
-
-@dataclass(frozen=True, slots=True)
-class HubSum:
-    """One member adds up: it sees every member's array, the others see the result."""
-
-    me: str
-    members: tuple[str, ...]
-    hub: str
-    dtype: Traffic = "float64"
-
-    def sum(
-        self,
-        tag: str,
-        value: Array,
-        reveals: str = "",
-        then: Then | None = None,
-        check: Check | None = None,
-    ) -> Flow[Array]:
-        shape = np.shape(value)
-        if self.me != self.hub:
-            yield from send(self.hub, Addend(packed(value, self.dtype, tag)), tag, reveals)
-            return settled((yield from result_from(self.hub, None if then else shape, tag, check)))
-        total = np.array(value, dtype=np.float64)
-        for other in self._others:
-            total += yield from addend(other, shape, tag, check=None if then else check)
-        result = packed(total if then is None else then(total), self.dtype, tag)
-        yield from broadcast(self._others, Addend(result), tag, of_sum(reveals, then))
-        return settled(result)
-
-    def agree(
-        self, tag: str, value: Array, reveals: str = "", check: Check | None = None
-    ) -> Flow[Array]:
-        return (yield from agreed(self.me, self.hub, self._others, tag, value, reveals, check))
-
-    @property
-    def _others(self) -> list[str]:
-        return [m for m in self.members if m != self.hub]
-
-
-def agreed(
-    me: str,
-    leader: str,
-    others: Sequence[str],
-    tag: str,
-    value: Array,
-    reveals: str,
-    check: Check | None,
-) -> Flow[Array]:
-    """The leader's value, which it sends to all others."""
-    if me != leader:
-        return (yield from decision(leader, tag, check))
-    yield from broadcast(others, Decision(np.asarray(value)), tag, reveals)
-    return frozen(np.asarray(value))
 
 
 def addend(

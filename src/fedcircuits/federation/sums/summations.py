@@ -29,14 +29,14 @@ from typing import ClassVar, Self
 from fedcircuits.arguments import Choice, Declared, Real, Whole, check_arguments
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.sums.collectives import GossipSum, HubSum, Summation, Traffic, TreeSum
+from fedcircuits.federation.sums.collectives import GossipSum, Summation, Traffic, TreeSum
 from fedcircuits.federation.sums.consensus import (
     GossipSchedule,
     chebyshev_schedule,
     metropolis_schedule,
     weight,
 )
-from fedcircuits.federation.sums.topology import Graph, Links, Topology, plain, spanning_tree
+from fedcircuits.federation.sums.topology import Graph, Links, Topology, plain, spanning_tree, star
 
 DTYPE = Choice("float64", "float32")  # as which numbers travel
 UNITS: dict[Traffic, float] = {"float64": 0.0, "float32": 2.0**-24}  # by which gossip is rounded
@@ -74,14 +74,14 @@ class Hub(Summation):
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
         return (*parties, COORDINATOR)
 
-    def at(self, me: str, members: Sequence[str]) -> HubSum:
+    def at(self, me: str, members: Sequence[str]) -> TreeSum:
         _check_member(me, members)
         if COORDINATOR not in members:
             raise FederationError(
                 f"Hub() adds up at {COORDINATOR!r}, which is not among the members "
                 f"{', '.join(members)}: use Hub().members(parties)"
             )
-        return HubSum(me, tuple(members), COORDINATOR, self.dtype)
+        return TreeSum(me, star(tuple(members), COORDINATOR), self.dtype)
 
     def cost(self, members: Sequence[str]) -> Cost:
         return Cost(2, 2 * (len(members) - 1))

@@ -255,6 +255,14 @@ def spanning_tree(topology: Topology, root: str | None = None) -> SpanningTree:
     return SpanningTree(root, parents, tuples, max(hops.values()))
 
 
+@lru_cache(maxsize=64)
+def star(members: tuple[str, ...], hub: str) -> SpanningTree:
+    """All other members next to the hub."""
+    others = tuple(m for m in members if m != hub)
+    below: dict[str, tuple[str, ...]] = dict.fromkeys(others, ())
+    return SpanningTree(hub, dict.fromkeys(others, hub), {**below, hub: others}, 1)
+
+
 def _centre(topology: Topology) -> str:
     count = len(topology.names)
     for name, others in zip(topology.names, topology.neighbours, strict=True):

@@ -6,8 +6,9 @@
              the bins cost to learn (half the log of the rows for each of them)
 
 Bins are those of the sketch. Neighbours that differ by no more than chance are merged, so that
-``BINS`` or fewer are left; a common value keeps its own. One more bin on either side reaches far
-beyond, so that no number is impossible.
+``BINS`` or fewer are left; a common value keeps its own. ``TAILS`` bins on either side, each much
+wider than the one before, reach far beyond, so that no number is impossible. What smoothing puts in
+a bin falls with the square of its width, so that tails hardly change means and variances.
 
 A normal distribution finds a row that lies far out so unlikely that it outweighs all others. So
 beside all components stands one more, of independent columns, that is as wide as the numbers are
@@ -15,6 +16,8 @@ and reaches as far beyond: rows that nothing else describes are its own.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr, pdtr
@@ -24,7 +27,7 @@ from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.structures import by_kind
-from fedcircuits.circuits.leaves import CountHistogram, Histogram
+from fedcircuits.circuits.leaves import CountHistogram, Histogram, finite
 from fedcircuits.learning.starts import start_from
 from fedcircuits.learning.summed.sketches import Sketch, joined
 
@@ -34,10 +37,34 @@ FAR = 10.0  # the ends of a column with outliers, in widths of nine tenths of th
 SKEW = 6.0  # these nine tenths, in widths of the half of the rows in the middle
 SURE = 0.02  # nats per row by which bins must beat a Poisson distribution as well
 OUTSIDE = 0.1  # pseudo-rows of a bin
-REACH = 1e4  # times the numbers seen, how far bins on either side reach
+TAILS, MIDDLE, REACH = 3, 100.0, 1e4  # bins on either side, how far the last two of them reach
 OUTER, SHARE = "outside", 0.01  # the component of rows that lie outside all others, as EM begins
 FAMILY = {"real": "histogram", "count": "count_histogram"}
-RULES: Rules = {"histogram": Histogram(OUTSIDE), "count_histogram": CountHistogram(OUTSIDE)}
+
+
+@dataclass(frozen=True, slots=True)
+class WithTails(Histogram):
+    """Fitted with fewer pseudo-rows for bins that are wider than the numbers seen."""
+
+    def maximise(self, count: Array, sums: Array, p: Arrays) -> dict[str, Array]:
+        return _with_tails(count, sums, p)
+
+
+@dataclass(frozen=True, slots=True)
+class CountWithTails(CountHistogram):
+    """The same of counts."""
+
+    def maximise(self, count: Array, sums: Array, p: Arrays) -> dict[str, Array]:
+        return _with_tails(count, sums, p)
+
+
+def _with_tails(count: Array, sums: Array, p: Arrays) -> dict[str, Array]:
+    behind = np.moveaxis(_behind(p["edges"]), -1, 0)
+    new = finite.frequencies(count, np.maximum(sums, 0.0) + behind, 0.0, p["probability"])
+    return {"edges": np.asarray(p["edges"]), "probability": new}
+
+
+RULES: Rules = {"histogram": WithTails(), "count_histogram": CountWithTails()}
 
 
 def binned_columns(sketch: Sketch, single: bool = False) -> dict[int, str]:
@@ -58,7 +85,7 @@ def histogram_start(sketch: Sketch, column: int, x: Array, assignment: Array) ->
     """Unit k of a histogram from rows weighted by column k of assignment (rows, units), with one
     row behind it that looks as the whole column does."""
     edges, held = _bins(sketch, column)
-    held = held + OUTSIDE
+    held = held + _behind(edges)
     at = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, len(held) - 1)
     counts = np.zeros((assignment.shape[1], len(held)))
     np.add.at(counts.T, at[~np.isnan(x)], assignment[~np.isnan(x)])
@@ -92,23 +119,38 @@ def with_outside(
 
 
 def _three(sketch: Sketch, column: int) -> Arrays:
-    """Three bins: all rows in the middle one."""
+    """All rows in one bin between the tails."""
     edges, held = _bins(sketch, column)
-    inner = edges[[0, -2, -1]] if edges[0] >= -0.5 and held[0] else edges[[0, 1, -2, -1]]
-    counts = np.full(len(inner) - 1, OUTSIDE)
-    counts[-2] += 10.0
+    low = int(np.flatnonzero(held)[0])  # bins below the numbers seen
+    inner = np.append(edges[: low + 1], edges[-TAILS - 1 :])
+    counts = _behind(inner)
+    counts[low] += 10.0
     return {"edges": inner[None, None], "probability": (counts / counts.sum())[None, None]}
 
 
+def _behind(edges: Array) -> Array:
+    """Pseudo-rows of bins (…, bins): fewer by the square of its width in one that is wider than
+    all numbers seen together."""
+    first = np.where(edges[..., :1] == -0.5, edges[..., :1], edges[..., TAILS : TAILS + 1])
+    seen = edges[..., -TAILS - 1 : -TAILS] - first
+    return np.asarray(OUTSIDE * np.minimum(seen / np.diff(edges), 1.0) ** 2)
+
+
 def _bins(sketch: Sketch, column: int) -> tuple[Array, Array]:
-    """Edges, and rows in every bin; the first and the last bin reach far and are empty."""
-    edges, held = sketch.edges[column], sketch.counts[column]
+    """Edges, and rows in every bin; those of the tails are empty."""
+    edges, held = _seen(sketch, column)
     if sketch.schema.variables[column].kind == "count":
-        return _whole(*_merged(*_halves(edges, held)))
-    edges, held = _merged(edges, held)
-    far = REACH * (edges[-1] - edges[0] + abs(edges[-1]))
-    bounds = np.concatenate([[edges[0] - far], edges, [edges[-1] + far]])
-    return bounds, np.concatenate([[0.0], held, [0.0]])
+        return _whole(edges, held)
+    width = edges[-1] - edges[0]
+    far = np.array([REACH * (width + abs(edges[-1])), MIDDLE * width, width])
+    bounds = np.concatenate([edges[0] - far, edges, edges[-1] + far[::-1]])
+    return bounds, np.concatenate([np.zeros(TAILS), held, np.zeros(TAILS)])
+
+
+def _seen(sketch: Sketch, column: int) -> tuple[Array, Array]:
+    edges, held = sketch.edges[column], sketch.counts[column]
+    whole = sketch.schema.variables[column].kind == "count"
+    return _merged(*(_halves(edges, held) if whole else (edges, held)))
 
 
 def _merged(edges: Array, held: Array) -> tuple[Array, Array]:
@@ -134,8 +176,10 @@ def _halves(edges: Array, held: Array) -> tuple[Array, Array]:
 def _whole(edges: Array, held: Array) -> tuple[Array, Array]:
     """From 0 on, and far beyond."""
     low = [] if edges[0] <= 0 else [-0.5]
-    bounds = np.array([*low, *edges, np.floor(REACH * (edges[-1] + 1)) + 0.5])
-    return bounds, np.concatenate([np.zeros(len(low)), held, [0.0]])
+    end, width = edges[-1], edges[-1] - edges[0]
+    far = [end + width, end + MIDDLE * width, np.floor(REACH * (end + 1)) + 0.5]
+    rows = np.concatenate([np.zeros(len(low)), held, np.zeros(TAILS)])
+    return np.array([*low, *edges, *far]), rows
 
 
 def _far(sketch: Sketch, column: int) -> bool:
@@ -146,27 +190,28 @@ def _far(sketch: Sketch, column: int) -> bool:
 
 
 def _not_poisson(sketch: Sketch, column: int) -> bool:
-    edges, held = _bins(sketch, column)
+    edges, held = _seen(sketch, column)
     total = held.sum()
     halves, seen = _halves(sketch.edges[column], sketch.counts[column])
     mean = max(float(seen @ (halves[1:] + halves[:-1]) / 2 / total), 1e-3)
     below = np.where(edges < 0, 0.0, pdtr(np.maximum(np.floor(edges), 0.0), mean))
     chance = np.maximum(np.diff(below), 1e-12)
-    return _worth_bins(held, chance)
+    return _worth_bins(held, chance, 1 + (edges[0] > 0))
 
 
 def _not_normal(sketch: Sketch, column: int) -> bool:
-    edges, held = _bins(sketch, column)
+    edges, held = _seen(sketch, column)
     seen, ends = sketch.counts[column], sketch.edges[column]
     middle = (ends[1:] + ends[:-1]) / 2
     mean = float(seen @ middle / seen.sum())
     deviation = float(np.sqrt(seen @ np.square(middle - mean) / seen.sum())) or 1.0
     chance = np.maximum(np.diff(ndtr((edges - mean) / deviation)), 1e-12)
-    return _worth_bins(held, chance)
+    return _worth_bins(held, chance, 2)
 
 
-def _worth_bins(held: Array, chance: Array) -> bool:
-    """Whether bins with these rows gain more over another distribution than they cost."""
-    total = held.sum()
+def _worth_bins(held: Array, chance: Array, outer: int) -> bool:
+    """Whether bins with these rows, and ``outer`` more, gain more over another distribution than
+    they cost."""
+    total, bins = held.sum(), len(held) + outer
     gain = float(held @ np.log(np.maximum(held / total, 1e-12) / chance)) / total
-    return bool(gain > SURE + len(held) * np.log(total) / (2 * total))
+    return bool(gain > SURE + bins * np.log(total) / (2 * total))

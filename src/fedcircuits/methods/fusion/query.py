@@ -108,7 +108,8 @@ def shown_rows(votes: bool, showing: Showing, width: int, encoder: Encoder | Non
     what = "predictions" if votes else "representations"
     what = f"noisy {what}" if showing.noise else what
     tells = "" if votes else getattr(encoder, "tells", "")
-    return f"{what} of single rows, {width} numbers each{f' ({tells})' if tells else ''}"
+    size = f"{width} number{'s' * (width != 1)} each"
+    return f"{what} of single rows, {size}{f' ({tells})' if tells else ''}"
 
 
 def vectors_of(encoder: Encoder, table: Table, owner: str, target: Variable, votes: bool) -> Array:

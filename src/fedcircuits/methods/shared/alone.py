@@ -25,6 +25,7 @@ from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.circuits.questions.distribution import Distribution
+from fedcircuits.errors import TableError
 from fedcircuits.learning.leaf_em import rows_reaching
 from fedcircuits.learning.least_counts import pooled
 from fedcircuits.learning.least_counts import without_few as columns_without_few
@@ -72,7 +73,13 @@ class MixedAlone(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Table) -> Self:
         """Learn from some of the rows, weight by the others, and learn from all."""
-        X = Table(X.schema, columns_without_few(X.values, self.least_count))
+        values = columns_without_few(X.values, self.least_count)
+        if self.least_count > 1 and np.isnan(values).all():
+            raise TableError(
+                f"no column has as many as {self.least_count} values, and nothing is learned from "
+                f"fewer: give more rows, or least_count=1"
+            )
+        X = Table(X.schema, values)
         weights = self._weights(X)
         kept = [i for i, weight in enumerate(weights) if weight]
         members = [self._learned(i, X) for i in kept]

@@ -14,25 +14,30 @@ Held-out rows are scored before the first M-step and after every one, and EM ret
 that were best on them. The last rounds before these may then be repeated on all rows: more rounds
 would overfit.
 
-For leaves with many ordered levels, the rounds add up ranges of levels (in_ranges.py), and one more
-round, ``levels``, adds up every level. Held-out rows determine how far leaves are then smoothed
-towards their ranges, unless the user has set it:
+For leaves with many ordered levels, such as grey levels, the rounds add up a few ranges of levels
+(leaves/ranges.py): sums are ten times smaller and reveal no single level. Inside a range, levels
+are as common as in all columns together. One more round, ``levels``, adds up every level. Held-out
+rows determine how far leaves are then smoothed towards their ranges, unless the user has set it:
 
     shared/smoothing  log-likelihoods of the held-out rows, as above (smoothings, 3)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from fedcircuits.circuits.evaluation.counts import Counts
+from fedcircuits.circuits.evaluation.counts import Counts, Derivative
+from fedcircuits.circuits.evaluation.leaves import LeafCounts
+from fedcircuits.circuits.evaluation.lookup import LookupStep
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.circuits.leaves import Categorical
 from fedcircuits.errors import TableError
 from fedcircuits.federation.flow import Flow, tell
 from fedcircuits.learning.em import EMSchedule, Fitted, in_one_scale, with_pseudo_rows
@@ -40,7 +45,6 @@ from fedcircuits.learning.stopping import Mask, mean_likelihood
 from fedcircuits.learning.summed.clusters import Beginning
 from fedcircuits.methods.refinement.roles import NATS, statistics_problem
 from fedcircuits.methods.refinement.rows import are_counts
-from fedcircuits.methods.shared.in_ranges import TIMES, InRanges
 from fedcircuits.methods.shared.summing import SummedRows
 from fedcircuits.methods.shared.units import Units
 
@@ -50,6 +54,7 @@ JUDGED = "log-likelihoods of its rows held back, for several smoothings, and the
 HEAD = 6  # numbers before those of units
 AGAIN = 3  # rounds at most that are made again from all rows
 SCALE = 2.0**12  # as which they are added: sums on shares have a fixed point
+TIMES = (12.5, 35.0, 100.0, 280.0, 800.0)  # pseudo-rows like ranges, for one like the column
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,3 +247,58 @@ class SoundStatistics:
 def _slack(rows: float) -> float:
     """Sums on shares are rounded."""
     return 0.01 * abs(rows) + 1.0
+
+
+# ---------------------------------------------------------------------- ranges of levels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InRanges:
+    """``steps``: by their number, how levels lie in ranges, and ranges in levels."""
+
+    rules: Rules
+    steps: dict[int, tuple[Array, Array]]  # (ranges, levels) each
+
+    @classmethod
+    def of(cls, program: CircuitProgram, rules: Rules | None) -> InRanges:
+        rule = (rules or {}).get(Categorical.name)
+        ranges = rule.ranges if isinstance(rule, Categorical) else None
+        steps = {}
+        for i, step in enumerate(program.steps):
+            if ranges and ranges.times and isinstance(step, LookupStep):
+                if step.rule.name == Categorical.name and ranges.names.issuperset(step.names):
+                    steps[i] = ranges.member(step.levels)
+        return cls(rules or {}, steps)
+
+    def __bool__(self) -> bool:
+        return bool(self.steps)
+
+    def coarse(self, counts: Counts) -> Counts:
+        """What is added up."""
+        return self._each(counts, lambda member: member[0])
+
+    def fine(self, counts: Counts) -> Counts:
+        """What the sums say about levels."""
+        return self._each(counts, lambda member: member[1].T)
+
+    def drawing(self, times: float | None) -> Rules | None:
+        """The bounds of leaves that are drawn to their ranges so far; None: not at all."""
+        rule = self.rules.get(Categorical.name)
+        if not self or not isinstance(rule, Categorical) or rule.ranges is None:
+            return self.rules or None
+        ranges = None if times is None else replace(rule.ranges, times=times)
+        return {**self.rules, Categorical.name: replace(rule, ranges=ranges)}
+
+    @property
+    def times(self) -> float:
+        rule = self.rules.get(Categorical.name)
+        return rule.ranges.times if isinstance(rule, Categorical) and rule.ranges else 0.0
+
+    def _each(self, counts: Counts, matrix: Callable[[tuple[Array, Array]], Array]) -> Counts:
+        steps: list[Derivative] = list(counts.steps)
+        for i, member in self.steps.items():
+            step = steps[i]
+            assert isinstance(step, LeafCounts)
+            factor = torch.from_numpy(np.ascontiguousarray(matrix(member)))
+            steps[i] = LeafCounts(factor @ step.sums, step.count)
+        return replace(counts, steps=tuple(steps))

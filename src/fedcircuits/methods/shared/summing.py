@@ -85,11 +85,7 @@ class SummedRows:
         """The total of what all have counted."""
         if problem := check(counts):
             raise FederationError(f"the statistics of its rows cannot be added up: {problem}")
-        total = yield from self.collective.sum(tag, counts, reveals, check=check)
-        if problem := check(total):
-            raise ProtocolError(self._wrong(tag, problem))
-        self.mark = digest(self.mark, tag, total)
-        return total
+        return (yield from self._total(tag, counts, reveals, check))
 
     def add_groups(self, tag: str, counts: Array, reveals: str, check: Check) -> Flow[Array]:
         """The same of groups of rows (groups, numbers), first of all their sizes: nothing else is
@@ -107,18 +103,18 @@ class SummedRows:
         noise: Callable[[Array], Array],
     ) -> Flow[Array]:
         """The same with noise, which is added after what is kept."""
-        counts = yield from compute(f"counting its rows for {tag}", work, key=self.mark)
-        total = yield from self.collective.sum(tag, noise(counts), reveals, check=check)
+        counts = noise((yield from self.counted(tag, work)))
+        return (yield from self._total(tag, counts, reveals, check))
+
+    def _total(self, tag: str, numbers: Array, reveals: str, check: Check) -> Flow[Array]:
+        total = yield from self.collective.sum(tag, numbers, reveals, check=check)
         if problem := check(total):
-            raise ProtocolError(self._wrong(tag, problem))
+            raise ProtocolError(_wrong(tag, problem, self.members))
         self.mark = digest(self.mark, tag, total)
         return total
 
     def making(self, tag: str) -> AbstractContextManager[None]:
         return making(tag, self.members)
-
-    def _wrong(self, tag: str, problem: str) -> str:
-        return _wrong(tag, problem, self.members)
 
 
 @contextmanager

@@ -51,8 +51,9 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import LEAST_COUNT
 from fedcircuits.federation.flow import Flow, compute, driven, tell
 from fedcircuits.federation.sums.checked import MOST_ROWS, CheckedSums, counts_problem
-from fedcircuits.federation.sums.collectives import HubSum, Summation
+from fedcircuits.federation.sums.collectives import Summation, TreeSum
 from fedcircuits.federation.sums.summations import Hub
+from fedcircuits.federation.sums.topology import star
 from fedcircuits.methods.meeting.task import TargetTask
 from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf, FlatTree, Predictor, Truths
@@ -260,7 +261,7 @@ def boost_together(
 def boost_alone(rows: LabelledRows, trees: int) -> list[FlatTree]:
     """The same for a single party, without communication."""
     alone = (rows.party,)
-    sums = CheckedSums(HubSum(rows.party, alone, rows.party), alone)
+    sums = CheckedSums(TreeSum(rows.party, star(alone, rows.party)), alone)
     return driven(_boost(rows, rows.tally, trees, sums), lambda progress: None)
 
 

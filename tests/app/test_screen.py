@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedcircuits.app.wording import in_options
+from fedcircuits.app.screen import in_options
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,7 @@ from fedcircuits.app.wording import in_options
          "name the column to predict: --target COLUMN"),
         ("give row ids that they share, Federation(…, row_id='…')",
          "give row ids that they share, --row-id COLUMN"),
+        ("with share_target=True its holders", "with --share-target its holders"),
         ("least_count=1, or a Table with declared categories, keeps them",
          "--least-count 1 keeps them"),
         ("a guess, else dates='mdy'; 1,234 as 1234, else decimal=','",
