@@ -117,3 +117,11 @@ def test_the_class_alone_with_one_column() -> None:
     tables = counted(states, (8, 2), (True, False), known=1)
     learned = learn_pairs(tables, np.random.default_rng(0))
     assert true_gain(learned.mixture, tables, one_cause(2_000, 1)[:, [0, 8]]) > 0.2
+
+
+def test_edges_by_chance_are_refused() -> None:
+    """Found in few rows, and rows held back are likelier without: it is said."""
+    states = np.random.default_rng(7).integers(4, size=(40, 10))
+    tables = counted(states, (4,) * 10, (True,) * 5 + (False,) * 5)
+    learned = learn_pairs(tables, np.random.default_rng(0))
+    assert learned.refused and flat(learned).all() and len(learned.mixture.weights) == 1

@@ -135,5 +135,3 @@ def test_correlations_of_coarse_groups_are_those_of_the_numbers() -> None:
             found = Correlations(tables, False).matrices[0]
             assert found[0, 1] == pytest.approx(r, abs=0.04)
             assert abs(found[0, 2]) < 0.04
-
-

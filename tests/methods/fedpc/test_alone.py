@@ -111,7 +111,7 @@ def test_weak_dependence_of_two_parties_is_kept() -> None:
 def test_where_joining_gains_nothing_it_is_said() -> None:
     rng = np.random.default_rng(0)
     federation = fc.split(fc.Table.of(rng.normal(size=(600, 4))), 2, by="columns")
-    [note] = fc.FedPC(random_state=0).fit(federation).notes_
+    [note] = fc.FedPC(dependence="combinations", random_state=0).fit(federation).notes_
     assert "party 1 and party 2" in note and "learns alone" in note
 
 

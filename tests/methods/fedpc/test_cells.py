@@ -229,9 +229,7 @@ def digits_of(codes: np.ndarray, radix: tuple[int, ...]) -> np.ndarray:
 
 
 RADIX = (4, 5, 3)
-ROWS = st.lists(
-    st.tuples(*(st.integers(-1, size - 2) for size in RADIX)), min_size=1, max_size=120
-)
+ROWS = st.lists(st.tuples(*(st.integers(-1, size - 2) for size in RADIX)), min_size=1, max_size=120)
 
 
 @given(ROWS, st.integers(1, 12), st.tuples(*[st.booleans()] * 3), st.integers(1, 3))

@@ -61,7 +61,7 @@ def overlapping(parties: int) -> list[list[str]]:
 # ---------------------------------------------------------------------- which columns
 
 
-@pytest.mark.parametrize("each", [(1, 0), (6, 6, 6), (5, 7, 4, 8), (1,) * 20, (3, 9, 3, 3), (30, 0)])
+@pytest.mark.parametrize("each", [(1, 0), (6, 6, 6), (5, 7, 4, 8), (1,) * 20, (30, 0)])
 @pytest.mark.parametrize("rows", [30, 1_000])
 def test_any_two_columns_are_together_in_one_view(each: Sequence[int], rows: int) -> None:
     columns = columns_of(each)
@@ -159,9 +159,7 @@ def test_there_are_no_cells_of_too_many_columns_of_one_party() -> None:
 
 @pytest.mark.parametrize("each", [(2, 2), (4, 4, 4), (5,) * 20, (60, 60)])
 @pytest.mark.parametrize("rows", [100, 1_000, 20_000])
-def test_rows_of_views_are_thinned_only_where_they_are_many(
-    each: Sequence[int], rows: int
-) -> None:
+def test_rows_of_views_are_thinned_only_where_they_are_many(each: Sequence[int], rows: int) -> None:
     schema, parties = hellos(columns_of(each), rows)
     plans = cell_plans(schema, parties, "kind")
     [thinned] = {plan.thinned for plan in plans.values()}
@@ -181,7 +179,7 @@ def test_cells_are_coarser_where_rows_are_few() -> None:
         for target in (None, "kind"):
             schema, parties = hellos([["a", "b"], ["c", "kind"]], rows)
             plans = cell_plans(schema, parties, target)
-            found[rows, target] = [t.most for p in plans.values() for t in p.tasks if t.most][0]
+            found[rows, target] = next(t.most for p in plans.values() for t in p.tasks)
             assert fits(plans, parties, target)
     assert found[40, None] < found[300, None] <= found[5_000, None] <= MOST_CELLS
     assert all(found[rows, "kind"] <= found[rows, None] for rows in (40, 300, 5_000))
