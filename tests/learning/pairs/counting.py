@@ -8,9 +8,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.learning.pairs.forests import Components
+from fedcircuits.learning.pairs.forests import MixedForests
 from fedcircuits.learning.pairs.states import Index
-from fedcircuits.learning.pairs.tables import Counted, PairTables, StateColumn
+from fedcircuits.learning.pairs.tables import PairTables, StateColumn, StateCounts
 
 CUTS = np.linspace(-1.5, 1.5, 7)
 
@@ -29,13 +29,13 @@ def counted(
     unknown = np.full(len(states), -1) if known is None else states[:, known]
     kind = np.where(unknown < 0, number, unknown)
 
-    def of(*columns: int) -> Counted:
+    def of(*columns: int) -> StateCounts:
         own = [of_column[c] for c in columns]
         table = np.zeros((number + 1, *(int(g.max()) + 1 for g in own)))
         both = (states[:, columns] >= 0).all(axis=1)
         at = tuple(g[states[both, c]] for g, c in zip(own, columns, strict=True))
         np.add.at(table, (kind[both], *at), 1.0)
-        return Counted(table, tuple(own))
+        return StateCounts(table, tuple(own))
 
     every = [c for c in range(len(sizes)) if c != known]
     columns = tuple(
@@ -46,7 +46,7 @@ def counted(
     return PairTables(columns, number, known, {c: of(c) for c in every}, pairs)
 
 
-def log_likelihoods(found: Components, states: Index) -> Array:
+def log_likelihoods(found: MixedForests, states: Index) -> Array:
     """Of whole rows (rows,), forest by forest and edge by edge."""
     logs = []
     for weight, (edges, tables) in zip(found.weights, found.forests, strict=True):
@@ -63,7 +63,7 @@ def apart(tables: PairTables, states: Index) -> Array:
     return np.asarray(sum(np.log(column.shares)[own] for column, own in every))
 
 
-def true_gain(found: Components, tables: PairTables, fresh: Index) -> float:
+def true_gain(found: MixedForests, tables: PairTables, fresh: Index) -> float:
     """Nats per row that fresh rows gain over independent columns."""
     return float((log_likelihoods(found, fresh) - apart(tables, fresh)).mean())
 

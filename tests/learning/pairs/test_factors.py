@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedcircuits.learning.pairs.factors import Correlations, FactorModel
-from fedcircuits.learning.pairs.forests import Components
+from fedcircuits.learning.pairs.forests import MixedForests
 from fedcircuits.learning.pairs.tables import PairTables
 from tests.learning.pairs.counting import (
     ONE_CAUSE,
@@ -24,13 +24,13 @@ def factors(tables: PairTables, number: int = 1, by_class: bool = False) -> Fact
     return FactorModel(Correlations(tables, by_class), number)
 
 
-def pair(found: Components, a: int, b: int) -> np.ndarray:
+def pair(found: MixedForests, a: int, b: int) -> np.ndarray:
     """P(states of both) of columns that are independent in every component."""
     tables = [[own[c][0] for _, own in found.forests] for c in (a, b)]
     return (found.weights[:, None] * np.array(tables[0])).T @ np.array(tables[1])
 
 
-def furthest(found: Components, a: int, b: int) -> float:
+def furthest(found: MixedForests, a: int, b: int) -> float:
     truth = TRUTH.pair(a, b, False).rows[0]
     return float(np.abs(pair(found, a, b) - truth / truth.sum()).max())
 

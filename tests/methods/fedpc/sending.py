@@ -39,6 +39,11 @@ def hellos(columns: Sequence[Sequence[str]], rows: int) -> tuple[fc.Schema, dict
     return table.schema, found
 
 
+def of_columns(table: fc.Table, names: list[str], rows: np.ndarray) -> fc.Table:
+    own = table.select(names)
+    return fc.Table(own.schema, own.values[rows], rows)
+
+
 def plans_of(parties: fc.Federation, schema: fc.Schema, target: str | None) -> dict[str, CellPlan]:
     greetings = {p.name: Hello.of(p.table, METHOD) for p in parties}
     return cell_plans(schema, greetings, target)

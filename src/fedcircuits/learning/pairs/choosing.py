@@ -17,8 +17,8 @@ import numpy as np
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.pairs.factors import Correlations, FactorModel, points_of
 from fedcircuits.learning.pairs.forests import (
-    Components,
     ForestModel,
+    MixedForests,
     differing_forests,
     worth_of_edges,
 )
@@ -38,7 +38,7 @@ Model = ForestModel | FactorModel
 class LearnedPairs:
     """What was learned: a mixture of forests, and how it was judged."""
 
-    mixture: Components
+    mixture: MixedForests
     gains: Array  # (folds,) nats per row held back over independent columns
     refused: bool = False  # whether edges were found, and rows held back were likelier without
 
@@ -93,11 +93,11 @@ def _doubt(gain: float, rows: float) -> float:
     return 1 / (1 + sure) if gain > 0 and sure > SURE**2 else 1.0
 
 
-def _independent(tables: PairTables) -> Components:
+def _independent(tables: PairTables) -> MixedForests:
     edges = [(c, -1) for c in range(len(tables.columns))]
-    return Components(np.ones(1), [(edges, [column.shares[None] for column in tables.columns])])
+    return MixedForests(np.ones(1), [(edges, [column.shares[None] for column in tables.columns])])
 
 
-def _mixed(parts: list[Components], shares: Array) -> Components:
+def _mixed(parts: list[MixedForests], shares: Array) -> MixedForests:
     weights = [share * part.weights for share, part in zip(shares, parts, strict=True)]
-    return Components(np.concatenate(weights), [f for part in parts for f in part.forests])
+    return MixedForests(np.concatenate(weights), [f for part in parts for f in part.forests])

@@ -29,8 +29,8 @@ from scipy.special import logsumexp, ndtr, ndtri
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.pairs.forests import (
-    Components,
     Edges,
+    MixedForests,
     Tables,
     class_gain,
     class_shares,
@@ -155,7 +155,7 @@ class FactorModel:
         inner = loadings.T @ precise + RIDGE * np.eye(loadings.shape[1])
         return np.asarray(means @ precise @ np.linalg.inv(inner))
 
-    def mixed(self) -> Components:
+    def mixed(self) -> MixedForests:
         points, prior, around = self.grid
         known, every = self.known, range(len(self.known.tables.columns))
         at = {c: x for x, c in enumerate(known.ranked)}
@@ -176,7 +176,7 @@ class FactorModel:
             weights.append(weight * prior)
             edges = [(c, -1) for c in every]
             forests += [(edges, [line[z][None] for line in lines]) for z in range(len(prior))]
-        return Components(np.concatenate(weights), forests)
+        return MixedForests(np.concatenate(weights), forests)
 
     def _states(self, column: int, component: int) -> Array:
         """P(state | z) (points, states) of an unordered column."""

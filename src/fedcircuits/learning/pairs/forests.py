@@ -30,7 +30,7 @@ from fedcircuits.learning.pairs.states import (
     normal_information_left,
     normal_scores,
 )
-from fedcircuits.learning.pairs.tables import Counted, PairTables, grouped
+from fedcircuits.learning.pairs.tables import PairTables, StateCounts, grouped
 
 PULLS = (10.0, 100.0, 1000.0)  # rows by which tables are drawn towards a normal copula
 MIXED_PULLS = (0.5, 5.0, 50.0)  # and others towards the shares of states
@@ -43,7 +43,7 @@ Tables = list[Array]  # by edge P(state | parent's state), (parent's states or 1
 
 
 @dataclass(frozen=True, slots=True)
-class Components:
+class MixedForests:
     """A mixture: weights, and for each component a forest with its tables."""
 
     weights: Array
@@ -146,9 +146,9 @@ class ForestModel:
             )
         ]
 
-    def mixed(self) -> Components:
+    def mixed(self) -> MixedForests:
         weights = component_weights(self.tables, self.by_class)
-        return Components(weights, [(self.edges, own) for own in self.components])
+        return MixedForests(weights, [(self.edges, own) for own in self.components])
 
     def gain(self, held: PairTables) -> float:
         """Nats per row that rows held back gain over independent columns."""
@@ -163,7 +163,7 @@ class ForestModel:
                 gained += _per_row(counted.rows, np.stack(logs))
         return gained
 
-    def _grouped(self, at: int, component: int, counted: Counted) -> Array:
+    def _grouped(self, at: int, component: int, counted: StateCounts) -> Array:
         """The table of an edge for groups of states."""
         above = self.shares[self.edges[at][1]][component]
         joint = grouped(above[:, None] * self.components[component][at], counted.groups[1])

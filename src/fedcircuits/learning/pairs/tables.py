@@ -44,14 +44,14 @@ class StateColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class StateCounts:
     """Rows by class and group of states: (classes + 1, groups of each column). The last are of
     unknown class. ``groups``: for each column the group of every state."""
 
     rows: Array
     groups: tuple[Index, ...]
 
-    def part(self, rng: np.random.Generator, folds: int) -> list[Counted]:
+    def part(self, rng: np.random.Generator, folds: int) -> list[StateCounts]:
         """At random in so many parts."""
         each = np.repeat(np.arange(self.rows.size), self.rows.reshape(-1).astype(np.int64))
         fold = rng.permutation(len(each)) % folds
@@ -61,15 +61,15 @@ class Counted:
             for f in range(folds)
         ]  # fmt: skip
 
-    def less(self, part: Counted) -> Counted:
+    def less(self, part: StateCounts) -> StateCounts:
         return replace(self, rows=self.rows - part.rows)
 
-    def turned(self) -> Counted:
+    def turned(self) -> StateCounts:
         """The other column first."""
-        return Counted(self.rows.swapaxes(1, 2), self.groups[::-1])
+        return StateCounts(self.rows.swapaxes(1, 2), self.groups[::-1])
 
 
-def completed(pair: Counted, first: Counted, second: Counted) -> Counted:
+def completed(pair: StateCounts, first: StateCounts, second: StateCounts) -> StateCounts:
     """A table with what its columns (``first``, ``second``) have beyond it, as if independent in a
     class: rows that were left out because too few have their states would otherwise seem never to
     have them together."""
@@ -85,7 +85,7 @@ def completed(pair: Counted, first: Counted, second: Counted) -> Counted:
     return replace(pair, rows=rows.reshape(pair.rows.shape))
 
 
-def _regrouped(single: Counted, groups: Index) -> Array:
+def _regrouped(single: StateCounts, groups: Index) -> Array:
     """Rows of a column (classes + 1, groups), in groups that are unions of its own."""
     union = np.zeros(single.rows.shape[1], np.int64)
     union[single.groups[0]] = groups
@@ -100,8 +100,8 @@ class PairTables:
     columns: tuple[StateColumn, ...]
     classes: int  # of rows, 1 where none are known
     known: int | None  # the column that is the class, if it is one
-    singles: Mapping[int, Counted]  # by column, but for the class
-    pairs: Mapping[tuple[int, int], Counted]  # by columns in rising order, but for the class
+    singles: Mapping[int, StateCounts]  # by column, but for the class
+    pairs: Mapping[tuple[int, int], StateCounts]  # by columns in rising order, but for the class
 
     def folds(
         self, rng: np.random.Generator, number: int
@@ -128,22 +128,22 @@ class PairTables:
         counted = self.pairs.values() or self.singles.values()
         return float(np.mean([c.rows.sum() for c in counted])) if counted else 0.0
 
-    def pair(self, i: int, j: int, by_class: bool) -> Counted:
+    def pair(self, i: int, j: int, by_class: bool) -> StateCounts:
         """Rows (components, groups of i, groups of j), where components are classes or one."""
         if self.known in (i, j) and not by_class:
             single = self.singles[j if i == self.known else i]
             states = np.arange(len(self.columns[self.known].rows))
-            table = Counted(single.rows[None, :-1], (states, *single.groups))
+            table = StateCounts(single.rows[None, :-1], (states, *single.groups))
             return table if i == self.known else table.turned()
         counted = self.pairs[min(i, j), max(i, j)]
         counted = counted if i < j else counted.turned()
         return replace(counted, rows=_components(counted.rows, by_class))
 
-    def single(self, column: int, by_class: bool) -> Counted:
+    def single(self, column: int, by_class: bool) -> StateCounts:
         """Rows (components, groups)."""
         if column == self.known:
             rows = self.of_classes[None]
-            return Counted(rows, (np.arange(rows.shape[1]),))
+            return StateCounts(rows, (np.arange(rows.shape[1]),))
         counted = self.singles[column]
         return replace(counted, rows=_components(counted.rows, by_class))
 

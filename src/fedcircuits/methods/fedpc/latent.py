@@ -24,8 +24,8 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, gather
 from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.pairs.choosing import learn_pairs
-from fedcircuits.learning.pairs.forests import Components
-from fedcircuits.learning.pairs.tables import Counted, PairTables, StateColumn, completed
+from fedcircuits.learning.pairs.forests import MixedForests
+from fedcircuits.learning.pairs.tables import PairTables, StateColumn, StateCounts, completed
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
 from fedcircuits.methods.fedpc.cells import (
     FinestCells,
@@ -74,7 +74,7 @@ def by_forest(
     apart = _apart(assembly, schema, models)
     if not ((where >= 0).sum(axis=1) > 1).any():
         return (assembly, RootChildren([apart], np.full(1, number))), (UNJOINED,)
-    learned = learn_pairs(_Tables(sent, plans, schema, models).all(), rng)
+    learned = learn_pairs(_ViewTables(sent, plans, schema, models).all(), rng)
     cells = [
         list(finest[n].within) if v.size else list(range(len(finest[n].rows)))
         for n, v in zip(schema.names, schema, strict=True)
@@ -117,7 +117,7 @@ class _InView:
 
 
 @dataclass
-class _Tables:
+class _ViewTables:
     """Tables of pairs, from the views of all parties."""
 
     sent: Mapping[str, PairCells]
@@ -133,8 +133,8 @@ class _Tables:
         self.classes = 1 if self.known is None else len(self._finest(self.known).rows)
 
     def all(self) -> PairTables:
-        singles: dict[int, Counted] = {}
-        pairs: dict[tuple[int, int], Counted] = {}
+        singles: dict[int, StateCounts] = {}
+        pairs: dict[tuple[int, int], StateCounts] = {}
         lists = {party: _Lists(plan, self.sent[party]) for party, plan in self.plans.items()}
         for view in views_of(max(plan.blocks for plan in self.plans.values())):
             columns, classes = self._view(view, lists)
@@ -164,7 +164,7 @@ class _Tables:
     def _finest(self, name: str) -> FinestCells:
         return self.sent[self.models[name]].finest[name]
 
-    def _counted(self, classes: Labels, *columns: _InView) -> Counted:
+    def _counted(self, classes: Labels, *columns: _InView) -> StateCounts:
         """Rows that have all of these columns, by class; those of unknown class come last."""
         both = np.all([own.cells >= 0 for own in columns], axis=0)
         sizes = [int(own.groups.max()) + 1 for own in columns]
@@ -174,7 +174,7 @@ class _Tables:
         number = (self.classes + 1) * int(np.prod(sizes))
         rows = np.bincount(code[both], minlength=number).astype(np.float64)
         groups = tuple(own.groups for own in columns)
-        return Counted(rows.reshape(self.classes + 1, *sizes), groups)
+        return StateCounts(rows.reshape(self.classes + 1, *sizes), groups)
 
     def _view(self, view: View, lists: Mapping[str, _Lists]) -> tuple[dict[int, _InView], Labels]:
         """By number, the columns of a view in the rows of all parties; and the classes of rows."""
@@ -270,7 +270,7 @@ class _Trees:
         schema: Schema,
         models: Mapping[str, str],
         cells: Sequence[Sequence[int]],
-        learned: Components,
+        learned: MixedForests,
     ) -> None:
         self.assembly, self.schema, self.models = assembly, schema, models
         self.cells, self.learned = cells, learned
