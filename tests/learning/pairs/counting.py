@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.pairs.forests import MixedForests
 from fedcircuits.learning.pairs.states import Index
-from fedcircuits.learning.pairs.tables import PairTables, StateColumn, StateCounts
+from fedcircuits.learning.pairs.tables import StateColumn, StateCounts, TablesOfPairs
 
 CUTS = np.linspace(-1.5, 1.5, 7)
 
@@ -21,7 +21,7 @@ def counted(
     ordered: Sequence[bool],
     known: int | None = None,
     groups: Mapping[int, Index] | None = None,
-) -> PairTables:
+) -> TablesOfPairs:
     """Of rows (rows, columns), −1 where missing; ``known``: the column that is the class;
     ``groups``: of the states of some columns. A state without rows has one, as in all rows."""
     of_column = [(groups or {}).get(c, np.arange(size)) for c, size in enumerate(sizes)]
@@ -43,7 +43,7 @@ def counted(
         for own, size, rank in zip(states.T, sizes, ordered, strict=True)
     )
     pairs = {(i, j): of(i, j) for i in every for j in every if i < j}
-    return PairTables(columns, number, known, {c: of(c) for c in every}, pairs)
+    return TablesOfPairs(columns, number, known, {c: of(c) for c in every}, pairs)
 
 
 def log_likelihoods(found: MixedForests, states: Index) -> Array:
@@ -57,13 +57,13 @@ def log_likelihoods(found: MixedForests, states: Index) -> Array:
     return np.asarray(logsumexp(np.stack(logs), axis=0))
 
 
-def apart(tables: PairTables, states: Index) -> Array:
+def apart(tables: TablesOfPairs, states: Index) -> Array:
     """The same of independent columns."""
     every = zip(tables.columns, states.T, strict=True)
     return np.asarray(sum(np.log(column.shares)[own] for column, own in every))
 
 
-def true_gain(found: MixedForests, tables: PairTables, fresh: Index) -> float:
+def true_gain(found: MixedForests, tables: TablesOfPairs, fresh: Index) -> float:
     """Nats per row that fresh rows gain over independent columns."""
     return float((log_likelihoods(found, fresh) - apart(tables, fresh)).mean())
 

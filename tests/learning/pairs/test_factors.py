@@ -7,7 +7,7 @@ import pytest
 
 from fedcircuits.learning.pairs.factors import Correlations, FactorModel
 from fedcircuits.learning.pairs.forests import MixedForests
-from fedcircuits.learning.pairs.tables import PairTables
+from fedcircuits.learning.pairs.tables import TablesOfPairs
 from tests.learning.pairs.counting import (
     ONE_CAUSE,
     TWO_KINDS,
@@ -20,7 +20,7 @@ from tests.learning.pairs.counting import (
 TRUTH = counted(one_cause(100_000, seed=1), *ONE_CAUSE)
 
 
-def factors(tables: PairTables, number: int = 1, by_class: bool = False) -> FactorModel:
+def factors(tables: TablesOfPairs, number: int = 1, by_class: bool = False) -> FactorModel:
     return FactorModel(Correlations(tables, by_class), number)
 
 

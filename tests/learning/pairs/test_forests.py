@@ -14,7 +14,7 @@ from fedcircuits.learning.pairs.forests import (
     table_of,
     worth_of_edges,
 )
-from fedcircuits.learning.pairs.tables import PairTables
+from fedcircuits.learning.pairs.tables import TablesOfPairs
 from tests.learning.pairs.counting import (
     ONE_CAUSE,
     TWO_KINDS,
@@ -30,7 +30,7 @@ def joined(edges: Edges) -> set[frozenset[int]]:
     return {frozenset(edge) for edge in edges if edge[1] >= 0}
 
 
-def best_forest(tables: PairTables, by_class: bool = False) -> ForestModel:
+def best_forest(tables: TablesOfPairs, by_class: bool = False) -> ForestModel:
     [edges] = differing_forests(worth_of_edges(tables, by_class), 1)
     return ForestModel(tables, edges, by_class)
 
@@ -72,7 +72,7 @@ def test_ordered_columns_lean_on_their_correlation() -> None:
     assert np.abs(smooth - truth).mean() < 0.8 * np.abs(plain - truth).mean()
 
 
-def of_edge(tables: PairTables, ordered: bool) -> np.ndarray:
+def of_edge(tables: TablesOfPairs, ordered: bool) -> np.ndarray:
     shares = [tables.shares(c, False)[0] for c in range(2)]
     return table_of(tables.pair(0, 1, False).rows[0], *shares, ordered)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcircuits.learning.pairs.tables import PairTables, StateCounts, grouped
+from fedcircuits.learning.pairs.tables import StateCounts, TablesOfPairs, grouped
 from tests.learning.pairs.counting import counted
 
 SIZES, ORDERED = (3, 6, 2, 4), (False, True, False, True)
@@ -36,7 +36,7 @@ def test_folds_part_the_counts_exactly(folds: int, rows: int, known: int | None)
     assert all(held.columns == whole.columns for _, held in parts)
 
 
-def of(tables: PairTables, key: int | tuple[int, int]) -> StateCounts:
+def of(tables: TablesOfPairs, key: int | tuple[int, int]) -> StateCounts:
     return tables.singles[key] if isinstance(key, int) else tables.pairs[key]
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.learning.pairs.tables import PairTables
+from fedcircuits.learning.pairs.tables import TablesOfPairs
 from fedcircuits.methods.fedpc.latent import _ViewTables
 from tests.methods.fedpc.sending import of_columns, plans_of, sent_by
 
@@ -25,7 +25,7 @@ def coded(rows: int, gaps: float = 0.1) -> fc.Table:
     return fc.Table.of(pd.DataFrame({**values, "kind": np.array(list("uvw"))[z[:, 0]]}))
 
 
-def tables_of(parties: fc.Federation, schema: fc.Schema, target: str | None) -> PairTables:
+def tables_of(parties: fc.Federation, schema: fc.Schema, target: str | None) -> TablesOfPairs:
     plans = plans_of(parties, schema, target)
     sent = sent_by(parties, plans, 1)
     for party, message in sent.items():

@@ -22,7 +22,7 @@ from fedcircuits.learning.pairs.forests import (
     differing_forests,
     worth_of_edges,
 )
-from fedcircuits.learning.pairs.tables import PairTables
+from fedcircuits.learning.pairs.tables import TablesOfPairs
 
 FACTORS = 1, 2, 4  # numbers that are tried
 FORESTS = 2  # that differ
@@ -46,7 +46,7 @@ class LearnedPairs:
 class _Candidates:
     """Models of the same tables, by name; they share what they can."""
 
-    def __init__(self, tables: PairTables) -> None:
+    def __init__(self, tables: TablesOfPairs) -> None:
         self.tables = tables
         self.ways: dict[str, Callable[[], Model]] = {}
         self.joins = False
@@ -66,7 +66,7 @@ class _Candidates:
                 self.ways[f"{number} factors{about}"] = partial(FactorModel, known, number)
 
 
-def learn_pairs(tables: PairTables, rng: np.random.Generator) -> LearnedPairs:
+def learn_pairs(tables: TablesOfPairs, rng: np.random.Generator) -> LearnedPairs:
     """The mixture of what suits the tables best."""
     found: dict[str, list[float]] = {}
     for rest, held in tables.folds(rng, 5 if tables.rows < MANY_ROWS else 2):
@@ -93,7 +93,7 @@ def _doubt(gain: float, rows: float) -> float:
     return 1 / (1 + sure) if gain > 0 and sure > SURE**2 else 1.0
 
 
-def _independent(tables: PairTables) -> MixedForests:
+def _independent(tables: TablesOfPairs) -> MixedForests:
     edges = [(c, -1) for c in range(len(tables.columns))]
     return MixedForests(np.ones(1), [(edges, [column.shares[None] for column in tables.columns])])
 

@@ -37,7 +37,7 @@ from fedcircuits.learning.pairs.forests import (
     component_weights,
 )
 from fedcircuits.learning.pairs.states import Index, attenuated, correlation_of, normal_scores
-from fedcircuits.learning.pairs.tables import PairTables, grouped
+from fedcircuits.learning.pairs.tables import TablesOfPairs, grouped
 
 FEWEST_RANKED = 3  # columns: fewer have no common cause to speak of
 POINTS = {1: 21, 2: 9, 4: 5}  # of the grid per factor, by number of factors
@@ -74,7 +74,7 @@ class Scores:
 class Correlations:
     """What tables say of ranked columns in every component; all numbers of factors share it."""
 
-    def __init__(self, tables: PairTables, by_class: bool) -> None:
+    def __init__(self, tables: TablesOfPairs, by_class: bool) -> None:
         self.tables, self.by_class = tables, by_class
         every = range(len(tables.columns))
         self.shares = [class_shares(tables, c, by_class) for c in every]
@@ -198,7 +198,7 @@ class FactorModel:
 
     # ------------------------------------------------------------------ rows held back
 
-    def gain(self, held: PairTables) -> float:
+    def gain(self, held: TablesOfPairs) -> float:
         """Nats per row that rows held back gain over independent columns: as if scores were normal,
         and what unordered columns and factors say about each other."""
         known = self.known
@@ -213,7 +213,7 @@ class FactorModel:
             gained += float(weight) * (normal + self._told(q))
         return gained
 
-    def _moments(self, held: PairTables, component: int) -> tuple[Array, Array]:
+    def _moments(self, held: TablesOfPairs, component: int) -> tuple[Array, Array]:
         """Mean products of scores in rows held back, and what is expected (ranked, ranked)."""
         known, q = self.known, component
         size = len(known.ranked)

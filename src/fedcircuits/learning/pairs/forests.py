@@ -30,7 +30,7 @@ from fedcircuits.learning.pairs.states import (
     normal_information_left,
     normal_scores,
 )
-from fedcircuits.learning.pairs.tables import PairTables, StateCounts, grouped
+from fedcircuits.learning.pairs.tables import StateCounts, TablesOfPairs, grouped
 
 PULLS = (10.0, 100.0, 1000.0)  # rows by which tables are drawn towards a normal copula
 MIXED_PULLS = (0.5, 5.0, 50.0)  # and others towards the shares of states
@@ -90,7 +90,7 @@ def copula(counts: Array, above: Array, child: Array) -> Array:
 # ---------------------------------------------------------------------- forests
 
 
-def worth_of_edges(tables: PairTables, by_class: bool) -> Array:
+def worth_of_edges(tables: TablesOfPairs, by_class: bool) -> Array:
     """What edges gain (columns, columns): nats per row that has both columns, less their cost. By
     class, the class itself has none."""
     number = len(tables.columns)
@@ -127,7 +127,7 @@ def differing_forests(worth: Array, number: int) -> list[Edges]:
 class ForestModel:
     """A forest with its tables, of all rows or by class."""
 
-    def __init__(self, tables: PairTables, edges: Edges, by_class: bool) -> None:
+    def __init__(self, tables: TablesOfPairs, edges: Edges, by_class: bool) -> None:
         self.tables, self.edges, self.by_class = tables, edges, by_class
         self.shares = [class_shares(tables, c, by_class) for c in range(len(tables.columns))]
         every = [self._tables(column, parent) for column, parent in edges]
@@ -150,7 +150,7 @@ class ForestModel:
         weights = component_weights(self.tables, self.by_class)
         return MixedForests(weights, [(self.edges, own) for own in self.components])
 
-    def gain(self, held: PairTables) -> float:
+    def gain(self, held: TablesOfPairs) -> float:
         """Nats per row that rows held back gain over independent columns."""
         roots = [column for column, parent in self.edges if parent < 0]
         gained = class_gain(held, self.shares, roots, self.by_class)
@@ -172,13 +172,13 @@ class ForestModel:
         return np.asarray(np.maximum(lines / whole, LEAST))
 
 
-def component_weights(tables: PairTables, by_class: bool) -> Array:
+def component_weights(tables: TablesOfPairs, by_class: bool) -> Array:
     if not by_class:
         return np.ones(1)
     return np.asarray((tables.of_classes + 1) / (tables.of_classes + 1).sum())
 
 
-def class_shares(tables: PairTables, column: int, by_class: bool) -> Array:
+def class_shares(tables: TablesOfPairs, column: int, by_class: bool) -> Array:
     """Shares of states (components, states): of the class, in the component of a class, itself."""
     if not by_class or column != tables.known:
         return tables.shares(column, by_class)
@@ -188,7 +188,7 @@ def class_shares(tables: PairTables, column: int, by_class: bool) -> Array:
 
 
 def class_gain(
-    held: PairTables, shares: Sequence[Array], columns: Sequence[int], by_class: bool
+    held: TablesOfPairs, shares: Sequence[Array], columns: Sequence[int], by_class: bool
 ) -> float:
     """What rows held back gain by what a class says of these columns."""
     gained = 0.0

@@ -94,7 +94,7 @@ def _regrouped(single: StateCounts, groups: Index) -> Array:
 
 
 @dataclass(frozen=True)
-class PairTables:
+class TablesOfPairs:
     """All that is known of how columns hang together."""
 
     columns: tuple[StateColumn, ...]
@@ -105,7 +105,7 @@ class PairTables:
 
     def folds(
         self, rng: np.random.Generator, number: int
-    ) -> Iterator[tuple[PairTables, PairTables]]:
+    ) -> Iterator[tuple[TablesOfPairs, TablesOfPairs]]:
         """What is left, and what is held back, for every fold."""
         singles = {c: counted.part(rng, number) for c, counted in self.singles.items()}
         pairs = {ij: counted.part(rng, number) for ij, counted in self.pairs.items()}

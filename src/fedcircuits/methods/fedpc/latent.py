@@ -25,7 +25,7 @@ from fedcircuits.federation.flow import Flow, gather
 from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.pairs.choosing import learn_pairs
 from fedcircuits.learning.pairs.forests import MixedForests
-from fedcircuits.learning.pairs.tables import PairTables, StateColumn, StateCounts, completed
+from fedcircuits.learning.pairs.tables import StateColumn, StateCounts, TablesOfPairs, completed
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
 from fedcircuits.methods.fedpc.cells import (
     FinestCells,
@@ -132,7 +132,7 @@ class _ViewTables:
         self.known = next(iter(classes), None)
         self.classes = 1 if self.known is None else len(self._finest(self.known).rows)
 
-    def all(self) -> PairTables:
+    def all(self) -> TablesOfPairs:
         singles: dict[int, StateCounts] = {}
         pairs: dict[tuple[int, int], StateCounts] = {}
         lists = {party: _Lists(plan, self.sent[party]) for party, plan in self.plans.items()}
@@ -153,7 +153,7 @@ class _ViewTables:
             for v in self.schema
         )
         known = None if self.known is None else self.schema.index(self.known)
-        return PairTables(columns_, self.classes, known, singles, pairs)
+        return TablesOfPairs(columns_, self.classes, known, singles, pairs)
 
     def _of_one(self, *columns: int) -> bool:
         """Whether one party alone holds these columns: rows that it left out are no gaps."""
