@@ -8,9 +8,9 @@ table shows the fraction of counts that it gets right, of all counts and of thos
 concern few patients; "guess" knows only the overall frequencies. Diagnoses that the model has
 pooled are assumed to be equally frequent.
 
-    clusters    A clinic and a laboratory with the same patients, joined by combinations of clusters.
-                The coordinator computes how many rows of each of the laboratory's clusters have
-                which diagnosis. (Joined by pairs, it is told the counts of categories.)
+    clusters    A clinic and a laboratory with the same patients, joined by combinations of
+                clusters. The coordinator computes how many rows of each of the laboratory's
+                clusters have which diagnosis. (Joined by pairs, it is told counts of categories.)
     together    The same, but the coordinator and all other parties combine the graph, their leaves
                 and answers about 300 rows of evidence, and solve for the laboratory's leaves:
                 answers of the root are linear in them.

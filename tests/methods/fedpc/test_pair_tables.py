@@ -113,3 +113,35 @@ def test_a_party_without_classes_is_told_by_the_tokens_of_others() -> None:
     known = table.rows(rows[:200])
     for kind, own in enumerate(found.pair(*pair, by_class=True).rows):
         assert (own == expected_pair(known, "n0", "n1", kind)).all()
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.2, 0.5])
+def test_gaps_of_a_party_are_not_filled_in(gaps: float) -> None:
+    """Only what it left out is: or columns with gaps would seem to depend the less."""
+    rng = np.random.default_rng(0)
+    z = rng.integers(3, size=(2_000, 1))
+    x = np.where(rng.random((2_000, 3)) < 0.8, z, rng.integers(3, size=(2_000, 3))).astype(float)
+    x[rng.random(x.shape) < gaps] = np.nan
+    table = fc.Table(fc.Schema.real(["a", "b", "c"]), x)
+    own, rows = {"north": ["a", "b"], "south": ["c"]}, np.arange(2_000)
+    parties = fc.Federation({p: of_columns(table, names, rows) for p, names in own.items()})
+    counts = tables_of(parties, table.schema, None).pair(0, 1, by_class=False).rows[0]
+    assert np.trace(counts) / counts.sum() == pytest.approx(0.76, abs=0.05)
+
+
+def test_a_column_that_is_coarse_at_one_of_its_parties_is_coarse() -> None:
+    """East has two columns in a view, north one of them: cells of north are put together."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=1_080)
+    table = fc.Table.of(
+        {"x": x, "y": x + 0.5 * rng.normal(size=1_080), "z": rng.normal(size=1_080)}
+    )
+    held = {"north": np.arange(720), "east": np.arange(360, 1_070)}
+    own = {"north": ["x", "z"], "east": ["x", "y"]}
+    parties = fc.Federation({p: of_columns(table, own[p], held[p]) for p in held})
+    counts = tables_of(parties, table.schema, None).pair(0, 1, by_class=False).rows[0]
+    assert counts.sum() == 710 and len(counts) <= 8
+    lower, upper = counts[: len(counts) // 2], counts[-(len(counts) // 2) :]
+    half = counts.shape[1] // 2
+    assert lower[:, :half].sum() > 3 * lower[:, -half:].sum()
+    assert upper[:, -half:].sum() > 3 * upper[:, :half].sum()

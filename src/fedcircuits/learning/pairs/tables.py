@@ -69,10 +69,11 @@ class StateCounts:
         return StateCounts(self.rows.swapaxes(1, 2), self.groups[::-1])
 
 
-def completed(pair: StateCounts, first: StateCounts, second: StateCounts) -> StateCounts:
+def completed(pair: StateCounts, first: StateCounts, second: StateCounts, rows: int) -> StateCounts:
     """A table with what its columns (``first``, ``second``) have beyond it, as if independent in a
     class: rows that were left out because too few have their states would otherwise seem never to
-    have them together."""
+    have them together. ``rows``: of the party, so that gaps of its own, which are in the columns by
+    themselves as well, are not filled in."""
     left = [
         _regrouped(own, groups) for own, groups in zip((first, second), pair.groups, strict=True)
     ]
@@ -80,9 +81,12 @@ def completed(pair: StateCounts, first: StateCounts, second: StateCounts) -> Sta
     below = np.maximum(left[1] - pair.rows.sum(axis=1), 0.0)
     most = np.maximum(above.sum(axis=1), below.sum(axis=1))
     added = above[:, :, None] * below[:, None] / np.maximum(most, 1.0)[:, None, None]
+    expected = first.rows.sum() * second.rows.sum() / max(rows, 1)
+    left_out = (expected - pair.rows.sum()) / max(float(added.sum()), 1.0)
+    added *= np.clip(left_out, 0.0, 1.0)
     whole = np.cumsum((pair.rows + added).reshape(-1))
-    rows = np.diff(np.round(whole), prepend=0.0)
-    return replace(pair, rows=rows.reshape(pair.rows.shape))
+    counts = np.diff(np.round(whole), prepend=0.0)
+    return replace(pair, rows=counts.reshape(pair.rows.shape))
 
 
 def _regrouped(single: StateCounts, groups: Index) -> Array:

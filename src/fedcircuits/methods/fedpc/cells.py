@@ -48,7 +48,7 @@ from fedcircuits.federation.sums.counting import Labels, compact
 from fedcircuits.learning.spn.windows import LearnedCell, cell_leaves
 from fedcircuits.methods.fedpc.views import MOST_CELLS, CellPlan, CellTask, View, radixes
 from fedcircuits.methods.meeting.intersection import derived
-from fedcircuits.methods.meeting.tokens import HiddenRows, Tokens, retokened, rising_order, tokens
+from fedcircuits.methods.meeting.tokens import HiddenRows, ShortTokens, retokened, tokens
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
@@ -100,7 +100,7 @@ class PairCells(Message, frozen=True):
         "much its columns depend on each other"
     )
 
-    tokens: IntegerVector  # (views · rows,) of unsigned 64 bits, rising within a view
+    tokens: IntegerVector  # (views · rows,) of unsigned 32 bits, rising within a view
     codes: IntegerVector  # (views · rows,)
     finest: dict[str, FinestCells]  # of the columns that it models
     alone: Nats  # a held-out row gains by a circuit of the columns it models over their cells
@@ -112,9 +112,9 @@ class PairCells(Message, frozen=True):
         rows = len(self.tokens) // max(len(views), 1)
         require_shape(self.tokens, (rows * len(views),), sender, PairCells, "tokens")
         require_shape(self.codes, (rows * len(views),), sender, PairCells, "codes")
-        problem = "expected different tokens of unsigned 64 bits, rising in every view"
+        problem = "expected tokens of unsigned 32 bits, rising in every view"
         lists = self.tokens.reshape(len(views), rows)
-        fits = self.tokens.dtype == np.uint64 and bool((lists[:, 1:] > lists[:, :-1]).all())
+        fits = self.tokens.dtype == np.uint32 and bool((lists[:, 1:] >= lists[:, :-1]).all())
         require(fits, sender, PairCells, "tokens", problem)
         for at, (view, own) in enumerate(views):
             most = int(np.prod(radixes(plan, view, own, schema), dtype=np.int64))
@@ -233,15 +233,15 @@ def seen_in_views(
     finest: Mapping[str, FinestCells],
     chosen: Labels,
     least: int,
-) -> tuple[Tokens, Labels]:
+) -> tuple[ShortTokens, Labels]:
     """Tokens of the chosen rows in all views, rising in each, and their codes."""
-    every = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+    every = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
     known = {name: labels[chosen] for name, labels in cells.items()}
     for view, own in plan.views():
         codes = codes_in_view(plan, view, own, schema, known, finest, least)
         fresh = retokened(hidden.tokens[chosen], derived(hidden.key, f"view {view}"))
-        rising, order = rising_order(fresh)
-        every[0].append(rising)
+        order = np.argsort(fresh)
+        every[0].append(fresh[order])
         every[1].append(codes[order])
     return np.concatenate(every[0]), compact(np.concatenate(every[1]))
 

@@ -12,7 +12,7 @@ numbers if both put common rows into about the same cells.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,7 +36,7 @@ from fedcircuits.methods.fedpc.cells import (
 )
 from fedcircuits.methods.fedpc.leaves import least_apart, share_apart
 from fedcircuits.methods.fedpc.views import CellPlan, CellTask, View, radixes, views_of
-from fedcircuits.methods.meeting.tokens import Tokens, matched
+from fedcircuits.methods.meeting.tokens import ShortTokens, matched
 from fedcircuits.tables.schema import Schema
 
 NEAR = 1.5  # cells: how far ranks of common rows may lie apart on average
@@ -145,8 +145,9 @@ class _ViewTables:
                 for j in names[at + 1 :]:
                     if (i, j) not in pairs:
                         counted = self._counted(classes, columns[i], columns[j])
-                        if self._of_one(i, j):
-                            counted = completed(counted, singles[i], singles[j])
+                        if owner := self._owner(i, j):
+                            rows = lists[owner].rows
+                            counted = completed(counted, singles[i], singles[j], rows)
                         pairs[i, j] = counted
         columns_ = tuple(
             StateColumn(np.array(self._finest(v.name).rows, np.float64), not v.size)
@@ -155,11 +156,14 @@ class _ViewTables:
         known = None if self.known is None else self.schema.index(self.known)
         return TablesOfPairs(columns_, self.classes, known, singles, pairs)
 
-    def _of_one(self, *columns: int) -> bool:
-        """Whether one party alone holds these columns: rows that it left out are no gaps."""
+    def _owner(self, *columns: int) -> str | None:
+        """The party that alone holds these columns, if one does: rows that it left out are no
+        gaps."""
         names = {self.schema.names[c] for c in columns}
-        held = [names.intersection(t.column for t in plan.tasks) for plan in self.plans.values()]
-        return [own for own in held if own] == [names]
+        held = {p: names.intersection(t.column for t in plan.tasks)
+                for p, plan in self.plans.items()}  # fmt: skip
+        holders = [p for p, own in held.items() if own]
+        return holders[0] if len(holders) == 1 else None
 
     def _finest(self, name: str) -> FinestCells:
         return self.sent[self.models[name]].finest[name]
@@ -205,26 +209,31 @@ class _ViewTables:
             states = np.full(self.schema[name].size, -1)
             states[within] = groups
         else:
-            states = self._groups(model, name, view)
+            coarse = self._coarse(model, by_party, view)
+            states = np.arange(finest.within[-1] + 1) if coarse is None else finest.coarse(coarse)
             groups = states[within]
-        main = coarser(by_party[model], states) if category else by_party[model]
-        cells = main
-        for party, other in by_party.items():
-            if party == model:
-                continue
-            if category:
-                other = coarser(other, states)
-            elif self.plans[party].of_view(view) < 2:
-                other = coarser(np.minimum(other, len(states) - 1), states)
+        read = {p: self._read(p, cells, states, category, view) for p, cells in by_party.items()}
+        main = cells = read.pop(model)
+        for other in read.values():
             if category or _alike(main, other):
                 cells = np.where((cells < 0) & (other <= groups.max()), other, cells)
         return _InView(cells, groups)
 
-    def _groups(self, party: str, name: str, view: View) -> Labels:
-        """The group of each cell of numbers that is sent, in this view."""
-        finest, plan = self.sent[party].finest[name], self.plans[party]
-        coarse = plan.of_view(view) > 1
-        return finest.coarse(plan.coarse) if coarse else np.arange(finest.within[-1] + 1)
+    def _coarse(self, model: str, holders: Iterable[str], view: View) -> int | None:
+        """How many coarse cells a column of numbers has in a view, by who models it or else by
+        another holder; None where none of them has two columns there."""
+        for party in (model, *holders):
+            if self.plans[party].of_view(view) > 1:
+                return self.plans[party].coarse
+        return None
+
+    def _read(
+        self, party: str, cells: Labels, states: Labels, category: bool, view: View
+    ) -> Labels:
+        """A party's cells as states; cells of numbers that are coarse already stay as they are."""
+        if not category and self.plans[party].of_view(view) > 1:
+            return cells
+        return coarser(np.minimum(cells, len(states) - 1), states)
 
 
 class _Lists:
@@ -233,12 +242,12 @@ class _Lists:
     def __init__(self, plan: CellPlan, sent: PairCells) -> None:
         self.plan, views = plan, plan.views()
         self.places = {view: (number, own) for number, (view, own) in enumerate(views)}
-        rows = len(sent.tokens) // max(len(views), 1)
-        self._tokens = sent.tokens.reshape(len(views), rows)
-        self._codes = sent.codes.reshape(len(views), rows)
+        self.rows = len(sent.tokens) // max(len(views), 1)
+        self._tokens = sent.tokens.reshape(len(views), self.rows)
+        self._codes = sent.codes.reshape(len(views), self.rows)
 
-    def tokens(self, view: View) -> Tokens:
-        return np.asarray(self._tokens[self.places[view][0]], np.uint64)
+    def tokens(self, view: View) -> ShortTokens:
+        return np.asarray(self._tokens[self.places[view][0]], np.uint32)
 
     def cells(self, view: View, schema: Schema) -> tuple[list[CellTask], list[Labels]]:
         """Its columns, and the cells of rows."""
