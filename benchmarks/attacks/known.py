@@ -2,28 +2,28 @@
 
 Five parties hold three columns each about the same 600 people. The coordinator knows the columns of
 the first party from elsewhere, with names, and therefore what that party sends about each person:
-it computes the same cells or clusters as the party does, also in views of a few columns. It
+it computes the same cells or clusters as the party does, in every view of two columns. It
 identifies the rows for which only one person has what was sent. "bits" is what it then learns about
 the other parties' columns in a row, on average: the entropy of what they send about it, at most the
-logarithm of the number of rows for each of them.
+logarithm of the number of rows for each of them. In views it is that of the view with most.
 """
 
 from functools import cache, partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
 import fedcircuits as fc
 from benchmarks.attacks.measuring import Measure, attempt
 from benchmarks.attacks.wire import Tap
-from fedcircuits.methods.fedpc.cells import CellTask, cells_of, seen_in_views
-from fedcircuits.methods.meeting.tokens import HiddenRows
+from fedcircuits.methods.fedpc.cells import FinestCells, cells_of, codes_in_view, finest_of
+from fedcircuits.methods.fedpc.views import CellPlan
 
 ROWS, PARTIES = 600, 5
 KNOWN = "party 1", "people"
 SETTINGS: dict[str, dict[str, Any]] = {
     "the default": {},
-    "dependence='tree'": {"dependence": "tree"},
     "dependence='combinations'": {"dependence": "combinations"},
     "summation=Secret()": {"summation": fc.Secret()},
 }
@@ -57,28 +57,32 @@ def told(settings: Any, seed: int) -> dict[str, Any]:
         for i in range(1, PARTIES + 1)
     }
     work = [d for _, tag, d in tap.role("party 1").received if tag == "rows/plan"]
-    asked = [CellTask(**task) for task in work[0]["cells"]] if work else []
-    if not asked:
+    if not work or not work[0]["cells"]["tasks"]:
         return {**codes, "people": codes["party 1"]}
+    plan = msgspec.convert(work[0]["cells"], CellPlan)
     known, least = parties["party 1"].table, parties["party 1"].least_count
-    cells = {task.column: cells_of(known, task, least) for task in asked}
-    least = 1 if settings.get("dependence") == "tree" else least
-    people = HiddenRows(bytes(32), np.arange(ROWS, dtype=np.uint64))
-    return {
-        **codes,
-        "people": _matrix(seen_in_views(people, asked, cells, np.arange(ROWS), least)[1]),
+    cells = {task.column: cells_of(known, task, least) for task in plan.tasks}
+    finest = {
+        t.column: FinestCells.of(finest_of(known, t, least), cells[t.column], least)
+        for t in plan.tasks
     }
+    of_people = [
+        codes_in_view(plan, view, own, known.schema, cells, finest, least)
+        for view, own in plan.views()
+    ]
+    return {**codes, "people": _in_views(np.concatenate(of_people))}
 
 
-def _matrix(cells: Any) -> Any:
-    return np.stack([cells[name].astype(np.int64) for name in sorted(cells)], axis=1)
+def _in_views(codes: Any) -> Any:
+    """Which view of a party, and the code there, for every row of it (views · rows, 2)."""
+    return np.stack([np.arange(len(codes)) // ROWS, codes.astype(np.int64)], axis=1)
 
 
 def _codes(messages: list[Any]) -> Any:
-    """Cells, or whatever has one small whole number for each row, as tokens have not."""
+    """Codes in views, or whatever has one small whole number for each row, as tokens have not."""
     for one in messages:
-        if isinstance(one, dict) and isinstance(one.get("cells"), dict):
-            return _matrix(one["cells"])
+        if isinstance(one, dict) and "codes" in one:
+            return _in_views(one["codes"])
     found = [np.zeros(ROWS, np.int64)]
     waiting = list(messages)
     while waiting:
@@ -101,8 +105,11 @@ def named(codes: Any) -> float:
 
 
 def bits(codes: Any) -> float:
-    """Of all other parties together."""
-    return sum(_entropy(of) for party, of in codes().items() if party not in KNOWN)
+    """Of all other parties together, or of the one that a view has beside the known one."""
+    others = [of for party, of in codes().items() if party not in KNOWN]
+    if len(codes()["party 1"]) == ROWS:
+        return sum(_entropy(of) for of in others)
+    return max(_entropy(of[of[:, 0] == view]) for of in others for view in np.unique(of[:, 0]))
 
 
 def _entropy(codes: Any) -> float:

@@ -1,8 +1,8 @@
 """Linking views: which rows of two views are the same, and who are they then?
 
 Parties hold five numbers each about the same 600 people, and one of them a class as well. Every
-view has some columns of every party, under new tokens. The coordinator compares two views: a row
-whose cells, in all columns that both have, no other row has in either of them is the same row.
+view has two columns, or one, and the class, under new tokens. The coordinator compares two views: a
+row whose cells, in all columns that both have, no other row has in either of them is the same row.
 Cells of linked views come together, and the attacker, who knows the first party's columns with
 names, identifies rows by them. Only right links are counted, as if it knew which are wrong.
 """
@@ -17,11 +17,20 @@ import numpy as np
 import fedcircuits as fc
 from benchmarks.attacks.measuring import Measure, attempt
 from benchmarks.runner import Cell
-from fedcircuits.methods.fedpc.cells import UNKNOWN, cells_of, shared_cells
+from fedcircuits.methods.fedpc.cells import (
+    UNKNOWN,
+    FinestCells,
+    cells_of,
+    codes_in_view,
+    finest_of,
+)
+from fedcircuits.methods.fedpc.training import METHOD
+from fedcircuits.methods.fedpc.views import View, cell_plans, radixes, views_of
+from fedcircuits.methods.meeting.hello import Hello
 
 ROWS, COLUMNS = 600, 5
-SETTINGS = [(5, 0), (5, 2), (5, 8), (8, 0), (8, 2), (8, 8)]  # parties, classes of the target
-Views = dict[int, dict[tuple[str, str], Any]]  # by view and column the cells of all rows
+SETTINGS = [(2, 0), (2, 2), (2, 8), (5, 0), (5, 2), (5, 8)]  # parties, classes of the target
+Views = dict[View, dict[tuple[str, str], Any]]  # by view and column the cells of all rows
 
 
 def measures(seed: int) -> list[Measure]:
@@ -40,10 +49,6 @@ def measures(seed: int) -> list[Measure]:
 
 
 def sent(parties: int, classes: int, seed: int) -> Views:
-    from fedcircuits.methods.fedpc.training import METHOD
-    from fedcircuits.methods.fedpc.views import cell_tasks, views_of
-    from fedcircuits.methods.meeting.hello import Hello
-
     rng = np.random.default_rng([seed, parties, classes])
     width = COLUMNS * parties
     x = rng.normal(size=(ROWS, 3)) @ rng.normal(size=(3, width)) + rng.normal(size=(ROWS, width))
@@ -53,17 +58,22 @@ def sent(parties: int, classes: int, seed: int) -> Views:
         columns[target] = [f"class {c}" for c in rng.integers(classes, size=ROWS)]
     federation = fc.split(fc.Table.of(columns), parties, by="columns", target=target, seed=seed)
     hellos = {party.name: Hello.of(party.table, METHOD) for party in federation}
-    many = views_of(federation.schema, hellos, target)
-    tasks = cell_tasks(federation.schema, hellos, target, many)
-    views: Views = {view: {} for view in range(many)}
+    plans = cell_plans(federation.schema, hellos, target)
+    views: Views = {view: {} for view in views_of(next(iter(plans.values())).blocks)}
     for party in federation:
-        asked, least = tasks[party.name], party.least_count
-        cells = {task.column: cells_of(party.table, task, least) for task in asked}
-        for view in views:
-            names = [task.column for task in asked if view in task.views]
-            if names:
-                alike = shared_cells(np.stack([cells[name] for name in names], axis=1), least)
-                views[view] |= {(party.name, n): alike[:, i] for i, n in enumerate(names)}
+        plan, table, least = plans[party.name], party.table, party.least_count
+        cells = {task.column: cells_of(table, task, least) for task in plan.tasks}
+        finest = {
+            t.column: FinestCells.of(finest_of(table, t, least), cells[t.column], least)
+            for t in plan.tasks
+        }
+        for view, own in plan.views():
+            codes = codes_in_view(plan, view, own, table.schema, cells, finest, least)
+            for radix, task in zip(
+                reversed(radixes(plan, view, own, table.schema)), reversed(own), strict=True
+            ):
+                codes, digits = np.divmod(codes, radix)
+                views[view][party.name, task.column] = digits - 1
     return views
 
 
@@ -73,13 +83,14 @@ def number(views: Any) -> float:
 
 def linked(views: Any) -> Any:
     """By row and view the smallest number of a view that it is linked with (rows, views)."""
-    groups = np.tile(np.arange(len(views())), (ROWS, 1))
-    for one, other in combinations(views(), 2):
-        common = sorted(views()[one].keys() & views()[other].keys())
+    every = list(views().values())
+    groups = np.tile(np.arange(len(every)), (ROWS, 1))
+    for one, other in combinations(range(len(every)), 2):
+        common = sorted(every[one].keys() & every[other].keys())
         if not common:
             continue
-        alone = [_alone(views()[view], common) for view in (one, other)]
-        same = [np.stack([views()[v][name] for name in common], 1) for v in (one, other)]
+        alone = [_alone(every[view], common) for view in (one, other)]
+        same = [np.stack([every[v][name] for name in common], 1) for v in (one, other)]
         rows = np.flatnonzero(alone[0] & alone[1] & (same[0] == same[1]).all(axis=1))
         for row in rows:
             a, b = sorted((groups[row, one], groups[row, other]))
@@ -105,10 +116,10 @@ def named(views: Any, links: Any) -> float:
     """The share of rows that nobody else is like by the first party's cells in linked views."""
     groups, found = links(), np.zeros(ROWS, bool)
     nothing = [np.full(ROWS, UNKNOWN)]
-    known = {
-        view: np.stack([c for (p, _), c in own.items() if p == "party 1"] or nothing, axis=1)
-        for view, own in views().items()
-    }
+    known = [
+        np.stack([c for (p, _), c in own.items() if p == "party 1"] or nothing, axis=1)
+        for own in views().values()
+    ]
     for row in range(ROWS):
         for group in np.unique(groups[row]):
             cells = np.hstack([known[v] for v in np.flatnonzero(groups[row] == group)])

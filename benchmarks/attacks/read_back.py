@@ -8,8 +8,9 @@ table shows the fraction of counts that it gets right, of all counts and of thos
 concern few patients; "guess" knows only the overall frequencies. Diagnoses that the model has
 pooled are assumed to be equally frequent.
 
-    clusters    A clinic and a laboratory with the same patients. The coordinator computes how many
-                rows of each of the laboratory's clusters have which diagnosis.
+    clusters    A clinic and a laboratory with the same patients, joined by combinations of
+                clusters. The coordinator computes how many rows of each of the laboratory's
+                clusters have which diagnosis. (Joined by pairs, it is told counts of categories.)
     together    The same, but the coordinator and all other parties combine the graph, their leaves
                 and answers about 300 rows of evidence, and solve for the laboratory's leaves:
                 answers of the root are linear in them.
@@ -50,6 +51,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of the model, 
     "answers='root', three parties": ({"answers": "root"}, {"third": True}),
 }
 ALL = {"least_count": 1}
+BY_CLUSTERS = {"dependence": "combinations"}
 EPSILONS = (0.5, 1, 4)
 TRUE = sorted(DIAGNOSES)
 
@@ -168,7 +170,7 @@ def _told(tap: Tap, fitted: Any) -> dict[str, Any]:
 
 def clusters(model: Any, settings: Any, allowed: Any, seed: int, guess: bool = False) -> Pairs:
     (frames, allowed), tap = _parties(seed, allowed), Tap()
-    fitted = made(model, {**settings, "random_state": seed})
+    fitted = made(model, {**BY_CLUSTERS, **settings, "random_state": seed})
     fitted.fit(federation(frames, **allowed), engine=tap)
     truth = _truth(tap, fitted, frames["laboratory"])
     told = _told(tap, fitted)
@@ -177,7 +179,7 @@ def clusters(model: Any, settings: Any, allowed: Any, seed: int, guess: bool = F
 
 def together(settings: Any, allowed: Any, seed: int) -> Pairs:
     (frames, allowed), tap = _parties(seed, allowed), Tap()
-    fitted = made(fc.FedPC, {**settings, "random_state": seed})
+    fitted = made(fc.FedPC, {**BY_CLUSTERS, **settings, "random_state": seed})
     fitted.fit(federation(frames, **allowed), engine=tap)
     truth = _truth(tap, fitted, frames["laboratory"])
     rows = _joined(frames).iloc[:EVIDENCE]

@@ -118,7 +118,7 @@ METHODS: dict[str, Callable[[], Any]] = {
         fc.PrivateForest(structures=1, units=2, max_iter=2, random_state=0), _discrete()
     ),
     "tree of counts": lambda: _after_fit(fc.ChowLiuTree(summation=fc.Secret()), _discrete()),
-    "FedPC by a latent tree": lambda: _after_fit(_fedpc(dependence="tree"), _few(three_columns())),
+    "FedPC by a latent tree": lambda: _after_fit(_fedpc(dependence="pairs"), _few(three_columns())),
     "FedPC of few rows": lambda: _after_fit(_fedpc(summation=fc.Secret()), _split("rows", 5)),
     "FedPC with a mixture by sums": lambda: _after_fit(
         _fedpc(method=fc.MixtureOfProducts(2, max_iter=2)), _split("rows", 5)

@@ -116,7 +116,8 @@ CASES: dict[str, tuple[Any, Federation, str]] = {
     "FedPC, rows": (fc.FedPC(), ROWS, ""),
     "FedPC, rows, Secret": (fc.FedPC(summation=Secret()), ROWS, ""),
     "FedPC, root": (fc.FedPC(**SMALL, answers="root"), COLUMNS, "tokens"),
-    "FedPC, tree": (fc.FedPC(dependence="tree"), COLUMNS, "tokens"),
+    "FedPC, pairs": (fc.FedPC(dependence="pairs"), COLUMNS, "tokens"),
+    "FedPC, combinations": (fc.FedPC(dependence="combinations"), COLUMNS, "tokens"),
     "products by sums": (fc.MixtureOfProducts(2), ROWS, ""),
     "products by sums, Masked": (fc.MixtureOfProducts(2, summation=fc.Masked()), ROWS, ""),
     "trees together, Secret": (

@@ -111,6 +111,8 @@ def chow_liu(summation: Any) -> Fit:
 FLAGS = fc.Table.of({name: np.random.default_rng(0).random(60) < 0.4 for name in "abc"})
 MIXED = fc.Table.of({f"x{i}": np.random.default_rng(i).normal(size=60) for i in range(2)})
 WIDE = fc.Table.of(np.random.default_rng(0).normal(size=(60, 6)).round(1))
+WIDE_OF_KINDS = fc.Table.of({**{f"x{i}": x for i, x in enumerate(WIDE.values.T)},
+                             "kind": list("aab") * 20})  # fmt: skip
 EPSILON = fc.DifferentialPrivacy(4.0, 1e-5)
 
 
@@ -128,8 +130,10 @@ def mixed_in() -> Fit:
 
 def cells(parties: int, **settings: Any) -> Fit:
     """A tree over the cells of columns."""
-    model = fc.FedPC(random_state=0, **settings)
-    return lambda engine: model.fit(fc.split(WIDE, parties, by="columns"), engine=engine)
+    model, target = fc.FedPC(random_state=0, **settings), settings.get("target")
+    rows = WIDE if target is None else WIDE_OF_KINDS
+    split = fc.split(rows, parties, by="columns", target=target)
+    return lambda engine: model.fit(split, engine=engine)
 
 
 def aligned(private: bool) -> Fit:
@@ -159,8 +163,9 @@ CASES: dict[str, Fit] = {
     "FedPC, EM by columns": circuit("columns", refine=1),
     "FedPC, EM by sums": circuit("three", refine=1, summation=fc.Secret()),
     "FedPC, by sums": mixed_in(),
-    "FedPC, cells in views": cells(5),
-    "FedPC, cells together": cells(2, dependence="tree"),
+    "FedPC, cells of five": cells(5),
+    "FedPC, cells of two": cells(2),
+    "FedPC, cells by class": cells(3, target="kind", rows="private"),
     "FedPC, private rows": circuit("columns", rows="private"),
     "FedPC, questions": questions,
     "FedPC, answers of the root": of_the_root,

@@ -29,7 +29,7 @@ SPARE = {  # whose readers cannot know how many others tell, or how many rows a 
     "FedPC, clusters": ["clusters/others"],
     "alignment": ["rows/tokens"],
 }
-SLOW = ("FedPC, by sums", "FedPC, cells in views", "FedPC, cells together")
+SLOW = ("FedPC, by sums", "FedPC, cells of five", "FedPC, cells of two", "FedPC, cells by class")
 ANSWERS = ("FedPC, questions", "FedPC, answers of the root")  # methods/fedpc has tests of these
 
 

@@ -125,17 +125,16 @@ class FedPC(FederatedCircuit[Result]):
         What the coordinator learns in a query: the likelihood of the evidence under each leaf, or
         only that of the whole circuit, which three or more parties add up on shares. "root"
         supports no means, samples or completions.
-    dependence : {"auto", "combinations", "tree"}, default="auto"
-        What joins parties that hold different columns: the combinations of the parties' clusters
-        that occur, or a latent tree over the cells of all columns. For each sealed row token, the
-        coordinator learns one cluster per party and circuit, or with "tree" one of at most 24 cells
-        of every column, which is nearly the exact values. "auto": combinations for up to four
-        parties; for more, the tree, from the cells of a few columns at a time: a row has a
-        different token each time, and at least ``least_count`` rows of a party share its cells.
-        Combinations are also used if that would take more than 169 views (a party has more than
-        some 15 columns), if ``summation`` hides or ``answers="root"``, and if an argument that
-        shapes clusters is given (``learner``, ``clusters``, ``products``, ``weights``,
-        ``shared_leaves``, ``ensemble``, ``share_target``, ``share_clusters``, ``refine``).
+    dependence : {"auto", "pairs", "combinations"}, default="auto"
+        What joins parties that hold different columns. With "pairs", a latent tree over the cells
+        of all columns: the coordinator learns a table for every pair of columns, how many rows have
+        which of at most 24 cells of both, by class of the target. A row has a different token for
+        every pair, and at least ``least_count`` rows of a party share its cells. With
+        "combinations", those of the parties' clusters that occur: for each sealed row token, the
+        coordinator learns one cluster per party and circuit. "auto": pairs; combinations if
+        ``summation`` hides or ``answers="root"``, and if an argument that shapes clusters is given
+        (``learner``, ``clusters``, ``products``, ``weights``, ``shared_leaves``, ``ensemble``,
+        ``share_target``, ``share_clusters``, ``refine``).
     on_lost : {"stop", "continue"}, default="stop"
         What to do when a party is lost; "continue" is possible where others hold its columns.
     random_state : int, optional
@@ -172,7 +171,7 @@ class FedPC(FederatedCircuit[Result]):
         "rows": ROWS,
         "summation": replace(SUMMATION, or_=("auto",)),
         "answers": Choice(*get_args(Answers)),
-        "dependence": Choice(*get_args(Dependence)),
+        "dependence": Choice("auto", *get_args(Dependence)),
         "on_lost": ON_LOST,
         "random_state": SEED,
         "privacy": no_privacy("clusters and leaves are learned from rows without noise"),
@@ -196,7 +195,7 @@ class FedPC(FederatedCircuit[Result]):
         rows: RowRule = "tokens",
         summation: Summation | Literal["auto"] = "auto",
         answers: Answers = "leaves",
-        dependence: Dependence = "auto",
+        dependence: Dependence | Literal["auto"] = "auto",
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
         privacy: None = None,
@@ -264,7 +263,7 @@ class FedPC(FederatedCircuit[Result]):
         usual = inspect.signature(type(self)).parameters
         shaped = any(getattr(self, name) != usual[name].default for name in OF_CLUSTERS)
         hidden = summation.hides or self.answers == "root"
-        return "combinations" if shaped or hidden else "auto"
+        return "combinations" if shaped or hidden else "pairs"
 
     def _sharers(self, federation: Federation) -> tuple[SharedByEM, ...]:
         """Circuits by sums in question."""
@@ -349,9 +348,9 @@ class FedPC(FederatedCircuit[Result]):
                 "learn without noise, and chosen by likelihoods without noise, so that nothing is "
                 f"guaranteed: fit {type(self.method).__name__} on the federation itself"
             )
-        if self.dependence == "tree" and (summation.hides or self.answers == "root"):
+        if self.dependence == "pairs" and (summation.hides or self.answers == "root"):
             raise FederationError(
-                "dependence='tree' needs the cells of rows and the values of leaves at the "
+                "dependence='pairs' needs tables of pairs and the values of leaves at the "
                 "coordinator, which summation=Secret() and answers='root' hide: take "
                 "dependence='combinations', or summation=Hub() and answers='leaves'"
             )

@@ -128,11 +128,6 @@ HOSTILE: dict[str, tuple[Policy, Program[Any], str]] = {
         "collect = false",
     ),
     "sums that show its part": (Policy(hidden_sums=True), learning(), "hidden_sums = true"),
-    "cells without a bound": (
-        Policy(),
-        learning(replace(PLAN, dependence="tree")),
-        "share_cells = false",
-    ),
     "a key for tokens": (Policy(), learning(secret=bytes(32)), "the request contains a key"),
     "a key for masks": (
         Policy(),

@@ -10,7 +10,8 @@ import fedcircuits as fc
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.learning.least_counts import rare_mixed
 from fedcircuits.learning.spn.windows import cell_leaves
-from fedcircuits.methods.fedpc.cells import CellTask, cells_of
+from fedcircuits.methods.fedpc.cells import cells_of
+from fedcircuits.methods.fedpc.views import CellTask
 
 LEAST = 5
 COLUMNS = {

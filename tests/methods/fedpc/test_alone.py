@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.errors import MessageError
-from fedcircuits.methods.fedpc.cells import CellTask, RowCells
 from fedcircuits.methods.fedpc.leaves import (
     ALL_APART,
     MOST_APART,
@@ -115,7 +111,7 @@ def test_weak_dependence_of_two_parties_is_kept() -> None:
 def test_where_joining_gains_nothing_it_is_said() -> None:
     rng = np.random.default_rng(0)
     federation = fc.split(fc.Table.of(rng.normal(size=(600, 4))), 2, by="columns")
-    [note] = fc.FedPC(random_state=0).fit(federation).notes_
+    [note] = fc.FedPC(dependence="combinations", random_state=0).fit(federation).notes_
     assert "party 1 and party 2" in note and "learns alone" in note
 
 
@@ -140,10 +136,3 @@ def test_one_row_has_no_great_say() -> None:
     alone, other = np.zeros(100), np.zeros(100)
     alone[0] = -1e6
     assert mean_gain(alone, other) == pytest.approx(-0.1)
-
-
-def test_a_gain_that_is_no_number_blames_its_sender() -> None:
-    tokens, schema = np.arange(4, dtype=np.uint64), fc.Schema.real(["x"])
-    cells = RowCells(tokens, {"x": np.zeros(4, np.int8)}, {}, math.nan)
-    with pytest.raises(MessageError, match=r"north.*alone|alone.*north"):
-        cells.check([CellTask("x", 4, True)], schema, "north")

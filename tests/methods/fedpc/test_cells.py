@@ -15,20 +15,19 @@ from fedcircuits.federation.flow import Compute, Flow
 from fedcircuits.learning.spn.windows import LearnedCell
 from fedcircuits.methods.fedpc.cells import (
     FEWEST_ROWS,
-    MOST_CELLS,
-    CellTask,
     FinestCells,
-    RowCells,
+    PairCells,
     cells_of,
     chosen_rows,
     finest_of,
     learn_cells,
     seen_in_views,
-    shared_cells,
+    view_codes,
 )
-from fedcircuits.methods.meeting.tokens import HiddenRows
+from fedcircuits.methods.fedpc.views import MOST_CELLS, CellPlan, CellTask, radixes, views_of
+from fedcircuits.methods.meeting.tokens import HiddenRows, retokened
+from tests.methods.fedpc.sending import KEY, plans_of, sent_by
 
-TOKENS = np.arange(4, dtype=np.uint64)
 FINEST = FinestCells((9, 9, 8), (0, 0, 1))
 
 
@@ -118,39 +117,76 @@ def test_a_party_that_only_cuts_learns_nothing() -> None:
     assert computed(learn_cells(Party("north", table), table, [task])) == {}
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [
-        {},
-        {"x": np.zeros(3, np.int8)},
-        {"x": np.full(4, 4, np.int8)},
-        {"x": np.full(4, -2, np.int8)},
-    ],
-)
-def test_wrong_cells_blame_their_sender(cells: dict[str, np.ndarray]) -> None:
-    schema, task = fc.Schema.real(["x"]), CellTask("x", 4, True)
+# ---------------------------------------------------------------------- what a sender is blamed for
+
+SCHEMA = fc.Schema.real(["x", "y"])
+ASKED = CellPlan((CellTask("x", 4, True, 0), CellTask("y", 5, False, 1)), 2, coarse=3)
+TOKENS = np.array([1, 2, 3, 4, 1, 5, 6, 7, 2, 5, 8, 9], np.uint32)  # in views of x, y and both
+
+
+def cells(**changes: object) -> PairCells:
+    said: dict[str, object] = {"tokens": TOKENS, "codes": np.zeros(12, np.int8),
+                               "finest": {"x": FINEST}, "alone": 0.0}  # fmt: skip
+    return PairCells(**said | changes)  # type: ignore[arg-type]
+
+
+def code(at: int, value: int) -> np.ndarray:
+    codes = np.zeros(12, np.int8)
+    codes[at] = value
+    return codes
+
+
+def test_cells_that_were_asked_for_are_taken() -> None:
+    sizes = [int(np.prod(radixes(ASKED, view, own, SCHEMA))) for view, own in ASKED.views()]
+    assert sizes == [5, 6, 16]
+    for at, size in zip((0, 4, 8), sizes, strict=True):
+        cells(codes=code(at, size - 1)).check(ASKED, SCHEMA, "north")
+    nothing = {"tokens": TOKENS[:0], "codes": np.zeros(0, np.int8)}
+    cells(**nothing).check(ASKED, SCHEMA, "north")
+
+
+WRONG: dict[str, tuple[str, object]] = {
+    "one token too few": ("tokens", TOKENS[:11]),
+    "a list too few": ("tokens", TOKENS[:8]),
+    "tokens of tokens": ("tokens", TOKENS[:, None]),
+    "signed tokens": ("tokens", TOKENS.astype(np.int64)),
+    "tokens that fall": ("tokens", TOKENS[::-1].copy()),
+    "long tokens": ("tokens", TOKENS.astype(np.uint64)),
+    "one code too few": ("codes", np.zeros(11, np.int8)),
+    "codes of codes": ("codes", np.zeros((12, 1), np.int8)),
+    "a code below 0": ("codes", code(0, -1)),
+    "a code beyond the first view": ("codes", code(3, 5)),
+    "a code beyond the second": ("codes", code(4, 6)),
+    "a code beyond the coarse cells of both": ("codes", code(11, 16)),
+    "gains beyond numbers": ("alone", float("nan")),
+    "nothing of finest cells": ("finest", {}),
+    "no finest cell": ("finest", {"x": FinestCells((), ())}),
+    "a finest cell without rows": ("finest", {"x": FinestCells((9, 0), (0, 1))}),
+    "a finest cell in none": ("finest", {"x": FinestCells((9, 9), (0,))}),
+    "finest cells that fall": ("finest", {"x": FinestCells((9, 9), (1, 0))}),
+    "a finest cell in one too far": ("finest", {"x": FinestCells((9, 9), (0, 4))}),
+    "too many finest cells": ("finest", {"x": FinestCells((9,) * 25, (0,) * 25)}),
+    "finest cells of what others model": ("finest", {"x": FINEST, "y": FINEST}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_cells_blame_their_sender(name: str) -> None:
+    field, value = WRONG[name]
+    with pytest.raises(MessageError, match=rf"(?s)north.*{field}|{field}.*north"):
+        cells(**{field: value}).check(ASKED, SCHEMA, "north")
+
+
+def test_who_sends_in_no_view_sends_nothing() -> None:
+    """A party that holds nothing but numbers of one block that is not there."""
+    nothing = CellPlan((), 3)
+    said = {"tokens": TOKENS[:0], "codes": np.zeros(0, np.int8), "finest": {}}
+    cells(**said).check(nothing, SCHEMA, "north")
     with pytest.raises(MessageError, match="north"):
-        RowCells(TOKENS, cells, {"x": FINEST}, 0.0).check([task], schema, "north")
+        cells(finest={}).check(nothing, SCHEMA, "north")
 
 
-@pytest.mark.parametrize(
-    "finest",
-    [
-        {},
-        {"x": FinestCells((), ())},
-        {"x": FinestCells((9, 0), (0, 1))},
-        {"x": FinestCells((9, 9), (0,))},
-        {"x": FinestCells((9, 9), (1, 0))},
-        {"x": FinestCells((9, 9), (0, 4))},
-        {"x": FinestCells((9,) * 25, (0,) * 25)},
-        {"x": FINEST, "y": FINEST},
-    ],
-)
-def test_wrong_finest_cells_blame_their_sender(finest: dict[str, FinestCells]) -> None:
-    schema, task = fc.Schema.real(["x"]), CellTask("x", 4, True)
-    RowCells(TOKENS, {"x": np.zeros(4, np.int8)}, {"x": FINEST}, 0.0).check([task], schema, "north")
-    with pytest.raises(MessageError, match=r"north.*finest|finest.*north"):
-        RowCells(TOKENS, {"x": np.zeros(4, np.int8)}, finest, 0.0).check([task], schema, "north")
+# ---------------------------------------------------------------------- finest cells
 
 
 def test_cells_that_are_sent_are_unions_of_the_finest() -> None:
@@ -184,41 +220,159 @@ def test_six_missing_values_show() -> None:
     assert sum(FinestCells.of(finest, finest, 5).rows) == 94
 
 
-@given(st.lists(st.tuples(*[st.integers(-1, 3)] * 3), min_size=1, max_size=80), st.integers(1, 12))
-def test_in_a_view_no_row_stands_alone(rows: list[tuple[int, ...]], least: int) -> None:
-    cells = np.array(rows, np.int64)
-    sent = shared_cells(cells, least)
-    assert ((sent == cells) | (sent == -1)).all()
-    sizes = np.unique(sent, axis=0, return_counts=True)[1]
-    assert sizes.min() >= min(least, len(cells))
+# ---------------------------------------------------------------------- codes in a view
+
+
+def digits_of(codes: np.ndarray, radix: tuple[int, ...]) -> np.ndarray:
+    """The cells of every row (rows, columns), −1 where unknown."""
+    return np.stack(np.unravel_index(codes, radix), axis=1) - 1
+
+
+RADIX = (4, 5, 3)
+ROWS = st.lists(st.tuples(*(st.integers(-1, size - 2) for size in RADIX)), min_size=1, max_size=120)
+
+
+@given(ROWS, st.integers(1, 12), st.tuples(*[st.booleans()] * 3), st.integers(1, 3))
+def test_in_a_view_no_row_stands_alone(
+    rows: list[tuple[int, ...]], least: int, ordered: tuple[bool, ...], columns: int
+) -> None:
+    cells = np.array(rows, np.int64)[:, :columns]
+    radix = RADIX[:columns]
+    codes = view_codes(list(cells.T), radix, ordered[:columns], least)
+    assert codes.min() >= 0 and codes.max() < np.prod(radix)
+    if len(rows) < least:
+        assert len(np.unique(codes)) == 1
+    else:
+        assert np.unique(codes, return_counts=True)[1].min() >= least
+    sent = digits_of(codes, radix)
+    assert (sent[cells < 0] == -1).all()  # nothing is made up of what is missing
+    for column, rank in enumerate(ordered[:columns]):
+        if not rank:  # a category is what it is, or unknown
+            assert ((sent[:, column] == cells[:, column]) | (sent[:, column] == -1)).all()
     if least == 1:
         assert (sent == cells).all()
 
 
+@given(st.lists(st.integers(-1, 9), min_size=1, max_size=150), st.integers(1, 15))
+def test_small_cells_of_numbers_join_their_neighbours(values: list[int], least: int) -> None:
+    """Not others: what is sent of two cells is in the order of the cells."""
+    cells = np.array(values, np.int64)
+    sent = view_codes([cells], [11], [True], least) - 1
+    known = sent >= 0
+    order = np.argsort(cells[known], kind="stable")
+    assert (np.diff(sent[known][order]) >= 0).all()
+    if (cells >= 0).all() and len(cells) >= least:
+        assert known.all()
+
+
 def test_cells_that_enough_rows_have_are_sent() -> None:
+    """The cells of the first column stay, whatever the second has."""
     cells = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], [30, 20, 2, 40], axis=0)
-    sent = shared_cells(cells, 5)
-    assert (sent[:50] == cells[:50]).all()
-    assert (sent[50:, 0] == 1).all() and (sent[50:, 1] == -1).all()  # or two rows would stand alone
+    sent = digits_of(view_codes(list(cells.T), (3, 3), (False, False), 5), (3, 3))
+    assert (sent[:, 0] == cells[:, 0]).all() and (sent[:50] == cells[:50]).all()
+    assert (sent[50:, 1] == -1).all()  # or two rows would stand alone
+    joined = digits_of(view_codes(list(cells.T), (3, 3), (False, True), 5), (3, 3))
+    assert (joined[:50] == cells[:50]).all() and (joined[50:, 1] == 1).all()
+
+
+def test_classes_come_first_and_are_told_wherever_enough_rows_have_them() -> None:
+    rng = np.random.default_rng(0)
+    kind, x, y = rng.integers(3, size=400), rng.integers(8, size=400), rng.integers(8, size=400)
+    sent = digits_of(view_codes([kind, x, y], (4, 9, 9), (False, True, True), 5), (4, 9, 9))
+    assert (sent[:, 0] == kind).all() and (sent >= 0).all()
+
+
+# ---------------------------------------------------------------------- tokens of views
+
+
+def two_columns(rows: int, seed: int = 0) -> tuple[CellPlan, dict[str, np.ndarray], HiddenRows]:
+    rng = np.random.default_rng(seed)
+    plan = CellPlan((CellTask("x", 4, True, 0), CellTask("y", 4, True, 1)), 2)
+    hidden = HiddenRows(KEY, rng.integers(2**63, size=rows).astype(np.uint64))
+    return plan, {name: rng.integers(4, size=rows) for name in "xy"}, hidden
+
+
+def lists_of(
+    plan: CellPlan, cells: dict[str, np.ndarray], hidden: HiddenRows
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and codes (views, rows)."""
+    finest = {name: FinestCells((9, 9, 9, 9), (0, 1, 2, 3)) for name in cells}
+    rows = np.arange(len(hidden.tokens))
+    sent = seen_in_views(hidden, plan, SCHEMA, cells, finest, rows, 5)
+    views = len(plan.views())
+    return sent[0].reshape(views, -1), sent[1].reshape(views, -1)
 
 
 def test_tokens_do_not_link_views() -> None:
     """A row has another token in every view, and those of its list are none of them."""
-    rng = np.random.default_rng(0)
-    hidden = HiddenRows(b"k" * 32, rng.integers(2**63, size=300).astype(np.uint64))
-    tasks = [CellTask("x", 4, True, (0, 2)), CellTask("y", 4, True, (1, 2))]
-    cells = {"x": rng.integers(4, size=300), "y": rng.integers(4, size=300)}
-    sent, of_views = seen_in_views(hidden, tasks, cells, np.arange(300), 5)
-    assert len(np.unique(sent)) == len(sent) == 900
-    assert not np.isin(sent, hidden.tokens).any()
-    seen = np.stack([of_views["x"], of_views["y"]], axis=1) >= 0
-    sets, rows = np.unique(seen, axis=0, return_counts=True)
-    assert dict(zip(map(tuple, sets.tolist()), rows.tolist(), strict=True)) == {
-        (False, True): 300, (True, False): 300, (True, True): 300,
-    }  # fmt: skip
-    other = HiddenRows(b"o" * 32, hidden.tokens)
-    elsewhere, _ = seen_in_views(other, tasks, cells, np.arange(300), 5)
+    plan, cells, hidden = two_columns(300)
+    sent, codes = lists_of(plan, cells, hidden)
+    assert sent.shape == codes.shape == (3, 300)
+    assert len(np.unique(sent)) == 900 and not np.isin(sent, hidden.tokens).any()
+    elsewhere, _ = lists_of(plan, cells, HiddenRows(b"o" * 32, hidden.tokens))
     assert not np.isin(sent, elsewhere).any()
+
+
+def test_the_order_of_tokens_says_nothing() -> None:
+    """Rows in the order of one view's tokens are in any order in another, and the k-th rows of two
+    views have the same cells as often as any two."""
+    plan, cells, hidden = two_columns(20_000)
+    _, codes = lists_of(plan, cells, hidden)
+    x, y, both = codes[0] - 1, codes[1] - 1, codes[2]  # cells 0…3
+    true = np.stack([cells["x"], cells["y"]], 1)
+    assert np.bincount(x).tolist() == np.bincount(true[:, 0]).tolist()
+    coarse = digits_of(both, (3, 3)) if both.max() < 9 else digits_of(both, (5, 5))
+    groups = FinestCells((9, 9, 9, 9), (0, 1, 2, 3)).coarse(plan.coarse)
+    same = (groups[x] == coarse[:, 0]).mean()
+    assert same == pytest.approx(0.5, abs=0.02)
+    assert np.corrcoef(x, y)[0, 1] == pytest.approx(0, abs=0.03)
+
+
+def test_new_tokens_are_those_of_the_same_rows_for_who_has_the_key() -> None:
+    rows = np.random.default_rng(0).integers(2**64, size=500, dtype=np.uint64)
+    here, there = retokened(rows, KEY), retokened(rows[::-1].copy(), KEY)
+    assert (here == there[::-1]).all() and len(np.unique(here)) == 500
+    assert not np.isin(retokened(rows, b"o" * 32), here).any()
+    ranks = np.argsort(np.argsort(rows)), np.argsort(np.argsort(here))
+    assert abs(np.corrcoef(*ranks)[0, 1]) < 0.15
+
+
+@pytest.mark.parametrize("target", [None, "kind"])
+def test_rows_of_two_tables_cannot_be_joined_by_tokens(target: str | None) -> None:
+    """All that parties send: a token is in one view only, at every party that holds the row."""
+    rng = np.random.default_rng(0)
+    frame = {f"x{i}": rng.normal(size=120) for i in range(5)}
+    table = fc.Table.of({**frame, "kind": rng.choice(list("ab"), 120)})
+    parties = fc.split(table, 3, by="columns", target="kind")
+    plans = plans_of(parties, table.schema, target)
+    sent = sent_by(parties, plans, 5)
+    places: dict[int, set[tuple[int, ...]]] = {}
+    for party, plan in plans.items():
+        views = [view for view, _ in plan.views()]
+        lists = np.asarray(sent[party].tokens).reshape(len(views), -1)
+        assert lists.shape[1] == 120
+        for view, own in zip(views, lists, strict=True):
+            for token in own.tolist():
+                places.setdefault(token, set()).add(view)
+    assert all(len(views) == 1 for views in places.values())
+    assert len(places) == 120 * len(views_of(next(iter(plans.values())).blocks))
+
+
+@pytest.mark.parametrize("least", [1, 5, 20])
+@pytest.mark.parametrize("parties", [2, 4])
+def test_every_code_of_a_party_has_the_least_count_of_its_rows(least: int, parties: int) -> None:
+    rng = np.random.default_rng(least)
+    x = rng.normal(size=(300, 6))
+    x[rng.random(x.shape) < 0.1] = np.nan
+    frame = {f"x{i}": x[:, i] for i in range(6)} | {"town": rng.choice(list("abcdefgh"), 300)}
+    table = fc.Table.of({**frame, "kind": rng.choice(list("abc"), 300)})
+    split = fc.split(table, parties, by="columns", target="kind")
+    plans = plans_of(split, table.schema, "kind")
+    for party, message in sent_by(split, plans, least).items():
+        message.check(plans[party], table.schema, party)
+        views = len(plans[party].views())
+        for codes in np.asarray(message.codes).reshape(views, -1):
+            assert np.unique(codes, return_counts=True)[1].min() >= least
 
 
 def test_parties_draw_the_same_rows_for_views_without_a_key() -> None:
@@ -234,9 +388,11 @@ def test_parties_draw_the_same_rows_for_views_without_a_key() -> None:
 def test_rows_are_alike_among_those_in_the_views() -> None:
     """Or who knows which rows are in the views would know more."""
     rng = np.random.default_rng(0)
-    hidden = HiddenRows(b"k" * 32, np.arange(600, dtype=np.uint64))
-    tasks = [CellTask(name, 6, True, (0,)) for name in "xyz"]
-    cells = {name: rng.integers(6, size=600) for name in "xyz"}
-    _, sent = seen_in_views(hidden, tasks, cells, chosen_rows(np.arange(600), 5, 0), 5)
-    alike = np.unique(np.stack(list(sent.values()), axis=1), axis=0, return_counts=True)[1]
-    assert alike.min() >= 5
+    hidden = HiddenRows(KEY, np.arange(600, dtype=np.uint64))
+    plan = CellPlan(tuple(CellTask(n, 6, True, b) for b, n in enumerate("xy")), 2, coarse=6)
+    cells = {name: rng.integers(6, size=600) for name in "xy"}
+    finest = {name: FinestCells((9,) * 6, tuple(range(6))) for name in "xy"}
+    chosen = chosen_rows(np.arange(600), 5, 0)
+    _, codes = seen_in_views(hidden, plan, SCHEMA, cells, finest, chosen, 5)
+    for own in codes.reshape(3, -1):
+        assert np.unique(own, return_counts=True)[1].min() >= 5

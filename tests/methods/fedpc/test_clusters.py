@@ -158,8 +158,7 @@ def many_times(work: Any) -> Any:
 
 @pytest.mark.parametrize("change", [column_by_column, many_times])
 def test_rows_are_not_clustered_by_one_column_after_the_other(change: Any) -> None:
-    """A coordinator would have the cells of all columns of a row together, as it has with
-    dependence="tree", which sites refuse."""
+    """A coordinator would have the cells of all columns of a row together."""
     table = fc.Table.of(np.random.default_rng(0).normal(size=(90, 8)))
     parties = fc.split(table, 2, by="columns")
     engine = Watched({(COORDINATOR, "rows/plan"): change})

@@ -13,7 +13,7 @@ import fedcircuits as fc
 from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.circuit import Product
 from fedcircuits.learning.leaf_em import rows_reaching
-from fedcircuits.methods.shared.alone import PSEUDO, MixedAlone, without_few
+from fedcircuits.methods.shared.alone import PSEUDO, MixedAlone, stacked_weights, without_few
 from fedcircuits.methods.shared.training import in_one_place
 from tests.methods.shared.tables import apart, spoken
 from tests.methods.watched import Watched
@@ -120,6 +120,15 @@ def test_few_values_of_a_column_are_not_learned_from(few: int) -> None:
         model = fc.FedPC(random_state=0).fit(fc.split(table, 2, seed=1))
         answers.append(model.score_samples(fc.Table.of({"viral": [0.1, 0.7, 5.0, 90.3]})))
     assert np.array_equal(answers[0], answers[1])
+
+
+def test_rows_held_back_weigh_models_that_know_different_rows() -> None:
+    """Two models that each explain half of the rows share the weight; a useless one has none."""
+    logs = np.full((3, 200), -5.0)
+    logs[0, :100] = logs[1, 100:] = -1.0
+    weights = stacked_weights(logs)
+    assert np.isclose(weights.sum(), 1) and weights[2] < 0.03
+    assert 0.4 < weights[0] < 0.6
 
 
 def test_a_party_with_fewer_rows_than_the_least_count_is_told_so() -> None:

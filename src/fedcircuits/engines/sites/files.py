@@ -235,7 +235,6 @@ share_target = false         # may other sites receive the target of shared rows
 share_clusters = false       # may other sites learn which shared rows are similar?
 share_columns = false        # may whole columns move to another site?
 share_representations = false  # may representations and labels of single rows be sent?
-share_cells = false          # may the bins of all columns of a row be sent together?
 private_rows = false         # match rows by private set intersection only?
 hidden_sums = false          # take part in a sum only if nobody sees this site's part?
 # askers = ["coordinator"]   # who may query models

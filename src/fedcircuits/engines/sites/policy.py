@@ -158,9 +158,6 @@ class Policy:
         cannot identify (``FeatureFusion``, thresholds of ``FedTrees`` over different columns). It
         chooses the encoder and the label: representations may be columns, and any column may be the
         label.
-    share_cells : bool
-        Whether the coordinator may receive the cells of all columns together, for rows that it
-        cannot identify (``dependence="tree"``).
     private_rows : bool
         Whether rows are matched by private set intersection only.
     hidden_sums : bool
@@ -192,7 +189,6 @@ class Policy:
     share_clusters: bool = False
     share_columns: bool = False
     share_representations: bool = False
-    share_cells: bool = False
     private_rows: bool = False
     hidden_sums: bool = False
     least_count: int = LEAST_COUNT
@@ -267,8 +263,6 @@ class Policy:
         if self.private_rows and name in ("rows", "rule") and value == "tokens":
             problem = "this site matches rows by private set intersection only"
             raise PolicyError("private_rows = true", problem)
-        if name == "dependence" and value == "tree" and not self.share_cells:
-            raise self._refused("share_cells")
         if self.hidden_sums and isinstance(value, Summation) and not value.hides:
             problem = (
                 f"this site takes part in no sum by {type(value).__name__}, which would show its "

@@ -5,28 +5,28 @@ that many rows have is a cell of its own. No cell has fewer rows than the party'
 party learns one distribution of a column from each cell of it; mixed, they are its own distribution
 of the column (learning/spn/windows.py).
 
-    count/cells   client → coordinator: tokens of rows in views, in rising order; for each column
-                  the cell of every row, −1 if the value is missing or not sent; for each column
-                  of numbers that it models the rows of its finest cells; and one number, how much
-                  its columns depend on each other (leaves.py).
-
-Cells that are sent are unions of the finest, which have the leaves. What the coordinator learns
-from few cells of rows it puts down to the finest by their rows alone (learning/chow_liu/finer.py):
-a column is known as precisely as its rows allow, however little is told of each row.
+    count/cells   client → coordinator: for every view tokens of rows, in rising order, and for each
+                  of them one number, the cells of its columns there; for each column that it models
+                  the rows of its finest cells; and one number, how much its columns depend on each
+                  other (leaves.py).
 
 **Views.** The cells of many columns together identify a person to anyone who knows these columns.
-So each row appears in several views. A view has few columns of every party, and the row has a
-different token in each: a keyed hash of its token, so that only the parties could link views by
-tokens. All cells of a row that a party sends in a view are shared by at least ``least_count`` of
-its rows there (``shared_cells``), whatever the coordinator asks for. Which columns are together is
-designed so that cells hardly link views either (views.py). From all of them the coordinator learns
-how columns depend on each other: to it, views are rows with missing values (latent.py). With
-dependence="tree" there is one view of all columns, and the cells of a row may be unique.
+So the coordinator gets pairs of columns instead of rows: every pair has a view of its own, in which
+each row has another token, a keyed hash that only parties can follow from view to view (views.py).
+What it learns is a table for every pair: how many rows have which cell of one column and of the
+other. It cannot tell which rows of two tables are the same. Classes of a target are in every view,
+so that tables are by class.
 
-The coordinator learns how many rows have which cells of the columns of a view. That reveals coarse
-ranks, which values are missing and, since the coordinator may query leaves, roughly where each cell
-is. Anyone who knows the columns of two parties can find most rows by their cells, in every view,
-and read those of the other parties. Other parties learn nothing.
+All cells of a row that a party sends in a view are shared by at least ``least_count`` of its rows
+there (``view_codes``), whatever the coordinator asks for: small groups join their neighbours. Cells
+of two columns of one party are coarse for it. Cells that are sent are unions of the finest, which
+have the leaves. What the coordinator learns from few cells it puts down to the finest by their rows
+alone (learning/pairs/finer.py).
+
+The tables reveal coarse ranks, which values are missing and, since the coordinator may query
+leaves, roughly where each cell is. Anyone who knows a column of a party learns from its tables how
+the columns of others are distributed among rows with the same cell, one column at a time. Other
+parties learn nothing.
 """
 
 from __future__ import annotations
@@ -43,100 +43,88 @@ import numpy.typing as npt
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, compute, send
-from fedcircuits.federation.messages import Count, IntegerVector, require, require_shape
+from fedcircuits.federation.messages import Count, IntegerVector, Message, require, require_shape
 from fedcircuits.federation.sums.counting import Labels, compact
 from fedcircuits.learning.spn.windows import LearnedCell, cell_leaves
+from fedcircuits.methods.fedpc.views import MOST_CELLS, CellPlan, CellTask, View, radixes
 from fedcircuits.methods.meeting.intersection import derived
-from fedcircuits.methods.meeting.tokens import (
-    HiddenRows,
-    TokenMessage,
-    Tokens,
-    rising_order,
-    tokens,
-)
+from fedcircuits.methods.meeting.tokens import HiddenRows, ShortTokens, retokened, tokens
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
 FEWEST_ROWS = 8  # of a cell
-ROWS_OF_CELL = 12  # that a cell of numbers has at least where there are many rows
-MOST_CELLS = 24
 MOST_NATS = 1e3  # that a message may speak of
-ALL_COLUMNS = (
-    "for each sealed row token, the bin of every column that the row falls in; how many rows each "
-    "bin of a column has; how much its columns depend on each other"
-)  # what is revealed by one view of all columns
 UNKNOWN = -1  # the cell of a missing value
-MOST_VIEWS = 169
 Nats = Annotated[float, msgspec.Meta(ge=-MOST_NATS, le=MOST_NATS)]
 
 
 @dataclass(frozen=True, slots=True)
-class CellTask:
-    """One column that a client cuts into cells."""
-
-    column: str
-    most: Count  # cells of numbers
-    models: bool  # whether it learns a leaf from every cell
-    views: tuple[Count, ...] = (0,)  # in which its cells are sent
-
-
-@dataclass(frozen=True, slots=True)
 class FinestCells:
-    """Of a column of numbers: how many rows each of its finest cells has, and in which of the cells
-    that are sent it lies."""
+    """How many rows each of the finest cells of a column has, and in which of the cells that are
+    sent it lies: a category in its own."""
 
     rows: tuple[Count, ...]
     within: tuple[Count, ...]
+
+    def coarse(self, most: int) -> Labels:
+        """The group of each cell that is sent, of at most so many with about equally many rows."""
+        rows = np.bincount(self.within, self.rows)
+        if len(rows) <= most:
+            return np.arange(len(rows))
+        middle = (np.cumsum(rows) - rows / 2) / rows.sum()
+        return np.unique((middle * most).astype(np.int64), return_inverse=True)[1].reshape(-1)
 
     @classmethod
     def of(cls, finest: Labels, sent: Labels, least: int) -> Self:
         """Of the cells of rows. If fewer than ``least`` values are missing, the largest cell counts
         these rows too: all rows are known, and so is what lacks from them."""
-        _, first = np.unique(finest[finest >= 0], return_index=True)
-        rows, missing = np.bincount(finest[finest >= 0]), int((finest < 0).sum())
+        known = np.unique(finest[finest >= 0], return_index=True, return_counts=True)
+        first, rows, missing = known[1], known[2], int((finest < 0).sum())
         rows[rows.argmax()] += missing if missing < least else 0
         return cls(tuple(rows.tolist()), tuple(sent[finest >= 0][first].tolist()))
 
     def fits(self, most: int) -> bool:
         """Whether they are cells with rows, in rising order, within so many cells or fewer."""
-        same = 0 < len(self.rows) == len(self.within) <= MOST_CELLS and min(self.rows) > 0
+        known = max(most, MOST_CELLS)
+        same = 0 < len(self.rows) == len(self.within) <= known and min(self.rows) > 0
         return same and list(self.within) == sorted(self.within) and self.within[-1] < most
 
 
-class RowCells(TokenMessage, frozen=True):
-    """By column: the cells of a client's rows, in the order of tokens of their own."""
+class PairCells(Message, frozen=True):
+    """The rows of all views of a client, one view after the other."""
 
     tag: ClassVar[str] = "count/cells"
     reveals: ClassVar[str] = (
-        "for sealed row tokens that differ between views, the bins of a few columns at a time; "
-        "how many rows each bin of a column has; how much its columns depend on each other"
+        "for every pair of columns how many rows have which bins of both, and which class, by "
+        "sealed row tokens that differ between pairs; how many rows each bin of a column has; how "
+        "much its columns depend on each other"
     )
 
-    cells: dict[str, IntegerVector]
-    finest: dict[str, FinestCells]  # of the columns of numbers that it models
+    tokens: IntegerVector  # (views · rows,) of unsigned 32 bits, rising within a view
+    codes: IntegerVector  # (views · rows,)
+    finest: dict[str, FinestCells]  # of the columns that it models
     alone: Nats  # a held-out row gains by a circuit of the columns it models over their cells
 
-    def check(self, tasks: Sequence[CellTask], schema: Schema, sender: str) -> None:
-        """MessageError unless it has a cell for each of its tokens in every column."""
-        rows = len(self.tokens)
-        expected = {task.column: task for task in tasks}
-        require(bool(np.isfinite(self.alone)), sender, RowCells, "alone", "expected a number")
-        fits = self.cells.keys() == expected.keys()
-        require(fits, sender, RowCells, "cells", f"expected cells of {', '.join(expected)}")
-        for name, cells in self.cells.items():
-            require_shape(cells, (rows,), sender, RowCells, "cells")
-            most = schema[name].size or expected[name].most
-            fits = not rows or bool((cells.min() >= UNKNOWN) and cells.max() < most)
-            require(fits, sender, RowCells, "cells", f"expected cells from −1 to {most - 1}")
-        models = {t.column: t.most for t in tasks if t.models and not schema[t.column].size}
+    def check(self, plan: CellPlan, schema: Schema, sender: str) -> None:
+        """MessageError unless it has what was asked for."""
+        views = plan.views()
+        require(bool(np.isfinite(self.alone)), sender, PairCells, "alone", "expected a number")
+        rows = len(self.tokens) // max(len(views), 1)
+        require_shape(self.tokens, (rows * len(views),), sender, PairCells, "tokens")
+        require_shape(self.codes, (rows * len(views),), sender, PairCells, "codes")
+        problem = "expected tokens of unsigned 32 bits, rising in every view"
+        lists = self.tokens.reshape(len(views), rows)
+        fits = self.tokens.dtype == np.uint32 and bool((lists[:, 1:] >= lists[:, :-1]).all())
+        require(fits, sender, PairCells, "tokens", problem)
+        for at, (view, own) in enumerate(views):
+            most = int(np.prod(radixes(plan, view, own, schema), dtype=np.int64))
+            codes = self.codes[at * rows : (at + 1) * rows]
+            fits = not rows or bool((codes.min() >= 0) and codes.max() < most)
+            require(fits, sender, PairCells, "codes", f"expected numbers from 0 to {most - 1}")
+        models = {t.column: schema[t.column].size or t.most for t in plan.tasks if t.models}
         fits = self.finest.keys() == models.keys()
         fits = fits and all(self.finest[name].fits(most) for name, most in models.items())
-        require(fits, sender, RowCells, "finest", f"expected finest cells of {', '.join(models)}")
-
-
-def number_of_cells(rows: int) -> int:
-    """Of numbers, by the rows of whoever holds the fewest."""
-    return int(np.clip(rows // ROWS_OF_CELL, 2, MOST_CELLS))
+        require(fits, sender, PairCells, "finest", f"expected finest cells of {', '.join(models)}")
 
 
 def alone_name(party: str) -> str:
@@ -212,27 +200,21 @@ def _gathered(rows: Labels, most: int, fewest: int) -> Labels:
 def send_cells(
     party: Party,
     hidden: HiddenRows,
-    tasks: Sequence[CellTask],
+    plan: CellPlan,
     table: Table,
     chosen: Labels,
     gain: float,
-    dependence: str,
 ) -> Flow[None]:
-    """``chosen``: rows that are in the views. With dependence="tree" cells of all columns are sent
-    as they are."""
-    together = dependence == "tree"
-    least = 1 if together else party.least_count
-    cells = {t.column: cells_of(table, t, party.least_count) for t in tasks}
+    """``chosen``: rows that are in the views."""
+    least = party.least_count
+    cells = {t.column: cells_of(table, t, least) for t in plan.tasks}
     finest = {
-        t.column: FinestCells.of(
-            finest_of(table, t, party.least_count), cells[t.column], party.least_count
-        )
-        for t in tasks
-        if t.models and not table.schema[t.column].size
+        t.column: FinestCells.of(finest_of(table, t, least), cells[t.column], least)
+        for t in plan.tasks
     }
-    views = seen_in_views(hidden, tasks, cells, chosen, least)
-    sent = RowCells(*views, finest, gain)  # type: ignore[arg-type]
-    yield from send(COORDINATOR, sent, reveals=ALL_COLUMNS if together else None)
+    seen = seen_in_views(hidden, plan, table.schema, cells, finest, chosen, least)
+    models = {t.column: finest[t.column] for t in plan.tasks if t.models}
+    yield from send(COORDINATOR, PairCells(*seen, models, gain))  # type: ignore[arg-type]
 
 
 def chosen_rows(ids: npt.NDArray[np.generic], thinned: int, seed: int) -> Labels:
@@ -245,45 +227,94 @@ def chosen_rows(ids: npt.NDArray[np.generic], thinned: int, seed: int) -> Labels
 
 def seen_in_views(
     hidden: HiddenRows,
-    tasks: Sequence[CellTask],
+    plan: CellPlan,
+    schema: Schema,
     cells: Mapping[str, Labels],
+    finest: Mapping[str, FinestCells],
     chosen: Labels,
     least: int,
-) -> tuple[Tokens, dict[str, Labels]]:
-    """Tokens of the chosen rows in all views, rising, and the cells that are sent of them, which in
-    a view are those of ``least`` of these rows or more."""
-    tokens_of, cells_of_view = [], []
-    for view in sorted({view for task in tasks for view in task.views}):
-        at = [i for i, task in enumerate(tasks) if view in task.views]
-        sent = np.full((len(chosen), len(tasks)), UNKNOWN, np.int64)
-        own = np.stack([cells[tasks[i].column] for i in at], axis=1)
-        sent[:, at] = shared_cells(own[chosen], least)
-        tokens_of.append(tokens(hidden.tokens[chosen], derived(hidden.key, f"view {view}")))
-        cells_of_view.append(sent)
-    rising, order = rising_order(np.concatenate(tokens_of))
-    every = np.concatenate(cells_of_view)[order]
-    return rising, {task.column: compact(every[:, i]) for i, task in enumerate(tasks)}
+) -> tuple[ShortTokens, Labels]:
+    """Tokens of the chosen rows in all views, rising in each, and their codes."""
+    every = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
+    known = {name: labels[chosen] for name, labels in cells.items()}
+    for view, own in plan.views():
+        codes = codes_in_view(plan, view, own, schema, known, finest, least)
+        fresh = retokened(hidden.tokens[chosen], derived(hidden.key, f"view {view}"))
+        order = np.argsort(fresh)
+        every[0].append(fresh[order])
+        every[1].append(codes[order])
+    return np.concatenate(every[0]), compact(np.concatenate(every[1]))
 
 
-def shared_cells(cells: Labels, least: int) -> Labels:
-    """Cells (rows, columns), −1 in place of some: every row is like ``least`` rows or more. Column
-    by column, rows that agree so far are grouped; cells of small groups are left out."""
-    sent, waiting = np.full_like(cells, UNKNOWN), [(np.arange(len(cells)), 0)]
-    while waiting:
-        rows, column = waiting.pop()
-        if column == cells.shape[1]:
-            continue
-        values, at, sizes = np.unique(cells[rows, column], return_inverse=True, return_counts=True)
-        large = sizes >= least
-        if large.any() and 0 < sizes[~large].sum() < least:
-            large[np.where(large, sizes, len(rows) + 1).argmin()] = False
-        for group in np.flatnonzero(large):
-            same = rows[at == group]
-            sent[same, column] = values[group]
-            waiting.append((same, column + 1))
-        if not large.all():
-            waiting.append((rows[~large[at]], column + 1))
-    return sent
+def codes_in_view(
+    plan: CellPlan,
+    view: View,
+    own: Sequence[CellTask],
+    schema: Schema,
+    cells: Mapping[str, Labels],
+    finest: Mapping[str, FinestCells],
+    least: int,
+) -> Labels:
+    """What a client sends of each of its rows in a view."""
+    columns: list[Labels] = []
+    for task in own:
+        labels = cells[task.column]
+        if plan.of_view(view) > 1 and not schema[task.column].size:
+            labels = coarser(labels, finest[task.column].coarse(plan.coarse))
+        columns.append(labels)
+    ordered = [not schema[task.column].size for task in own]
+    return view_codes(columns, radixes(plan, view, own, schema), ordered, least)
+
+
+def coarser(labels: Labels, groups: Labels) -> Labels:
+    """Cells in groups, of those that are known."""
+    return np.where(labels >= 0, groups[np.maximum(labels, 0)], UNKNOWN)
+
+
+def view_codes(
+    columns: Sequence[Labels], radix: Sequence[int], ordered: Sequence[bool], least: int
+) -> Labels:
+    """One number for the cells of every row (rows,), which ``least`` rows have or more. Column by
+    column, among rows that agree so far, small cells of numbers join their neighbours, and other
+    small ones become unknown."""
+    codes = np.zeros(len(columns[0]) if columns else 0, np.int64)
+    for labels, size, rank in zip(columns, radix, ordered, strict=True):
+        digits = labels + 1
+        groups, at = np.unique(codes, return_inverse=True)
+        at = at.reshape(-1)
+        counts = np.bincount(at * size + digits, minlength=len(groups) * size)
+        table = np.tile(np.arange(size), (len(groups), 1))
+        small = (counts > 0) & (counts < least)
+        for group in np.flatnonzero(small.reshape(-1, size).any(axis=1)):
+            table[group] = _joined(counts.reshape(-1, size)[group], rank, least)
+        codes = codes * size + table[at, digits]
+    return codes
+
+
+def _joined(rows: Labels, ordered: bool, least: int) -> Labels:
+    """What each digit of so many rows becomes; the first is of unknown values."""
+    became = np.arange(len(rows))
+    if ordered:
+        parts, held = [[0]], least
+        for digit in range(1, len(rows)):
+            if held >= least:
+                parts.append([])
+                held = 0
+            parts[-1].append(digit)
+            held += rows[digit]
+        if held < least:  # they join those before, or are unknown
+            parts[-2:] = [parts[-2] + parts[-1]]
+        for part in parts[1:]:
+            became[part] = part[int(rows[part].argmax())]
+        became[parts[0]] = 0
+    else:
+        became[(rows > 0) & (rows < least)] = 0
+    became[0] = 0
+    unknown = int(rows[became == 0].sum())
+    kept = np.bincount(became, rows, len(rows))
+    if 0 < unknown < least and kept[1:].any():
+        became[became == np.where(kept[1:] > 0, kept[1:], np.inf).argmin() + 1] = 0
+    return became
 
 
 # ---------------------------------------------------------------------- leaves

@@ -2,11 +2,8 @@
 
 Every column has a hidden state, its cell (cells.py): below it are the leaves that its party has
 learned from its cells, above it a table for every state of its neighbour in the tree. A mixture of
-such trees is learned from the cells of rows, whoever holds them (learning/chow_liu/stacking.py):
-a row that only some parties hold says what it says of their columns. Messages, bytes and time grow
-with the number of columns, not of combinations.
-
-Rows come in views, each with few columns of every party (views.py).
+such trees is learned from tables of pairs of columns (learning/pairs/choosing.py), whoever holds
+them: a row that only some parties hold says what it says of their columns.
 
 A column that several parties hold is modelled by the one with the most rows. Rows that it lacks
 count by the cells of other holders, where these mean the same: codes of categories do, and ranks of
@@ -15,7 +12,8 @@ numbers if both put common rows into about the same cells.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,19 +23,20 @@ from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, gather
 from fedcircuits.federation.sums.counting import Labels
-from fedcircuits.learning.chow_liu.finer import FinerStates
-from fedcircuits.learning.chow_liu.stacking import LearnedForest, learn_forest
-from fedcircuits.learning.chow_liu.states import StateRows
+from fedcircuits.learning.pairs.choosing import learn_pairs
+from fedcircuits.learning.pairs.forests import MixedForests
+from fedcircuits.learning.pairs.tables import StateColumn, StateCounts, TablesOfPairs, completed
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
 from fedcircuits.methods.fedpc.cells import (
-    CellTask,
     FinestCells,
-    RowCells,
+    PairCells,
     alone_name,
     cell_name,
+    coarser,
 )
 from fedcircuits.methods.fedpc.leaves import least_apart, share_apart
-from fedcircuits.methods.meeting.tokens import match_messages
+from fedcircuits.methods.fedpc.views import CellPlan, CellTask, View, radixes, views_of
+from fedcircuits.methods.meeting.tokens import ShortTokens, matched
 from fedcircuits.tables.schema import Schema
 
 NEAR = 1.5  # cells: how far ranks of common rows may lie apart on average
@@ -49,69 +48,45 @@ APART = (
 UNJOINED = "no row is held by two parties: their columns are assumed to be independent"
 
 
-def collect_cells(
-    tasks: Mapping[str, Sequence[CellTask]], schema: Schema, members: Sequence[str]
-) -> Flow[tuple[dict[str, RowCells], Labels]]:
-    """What parties send of their rows, and where each lists the rows of views."""
-    sent = yield from gather(members, RowCells)
+def collect_cells(plans: Mapping[str, CellPlan], schema: Schema) -> Flow[dict[str, PairCells]]:
+    """What parties send of their rows."""
+    sent = yield from gather(tuple(plans), PairCells)
     for party, message in sent.items():
-        message.check(tasks[party], schema, party)
-    return sent, match_messages(sent)
+        message.check(plans[party], schema, party)
+    return sent
 
 
 def by_forest(
-    cells: Mapping[str, RowCells],
-    tasks: Mapping[str, Sequence[CellTask]],
+    sent: Mapping[str, PairCells],
+    plans: Mapping[str, CellPlan],
     where: Labels,
     schema: Schema,
-    target: str | None,
     rng: np.random.Generator,
 ) -> tuple[tuple[Assembly, RootChildren], tuple[str, ...]]:
-    """Nodes of the tree, and notes. ``where`` (rows, parties): the place of a row in each party's
-    list, −1 where the party does not hold it."""
+    """Nodes of the tree, and notes. ``where`` (rows, parties): who holds which row."""
     schema = schema.select(sorted(schema.names))  # one model, whoever holds what
-    models = {t.column: p for p, listed in tasks.items() for t in listed if t.models}
-    columns = [
-        _states(name, models[name], cells, where, bool(schema[name].size)) for name in schema.names
-    ]
-    kept = [names for _, names in columns]
-    finest = [cells[models[n]].finest.get(n) for n in schema.names]
-    finer = [None if own is None else _finer(own, names)
-             for own, names in zip(finest, kept, strict=True)]  # fmt: skip
-    rows = StateRows(
-        np.stack([states for states, _ in columns], axis=1),
-        tuple(len(names) for names in kept),
-        tuple(not v.size for v in schema),
-    )
-    known = target is not None and schema[target].size > 0
-    classes = rows.states[:, schema.index(target)] if known and target is not None else None
-    learned = learn_forest(rows, rng, classes)
-    assembly = Assembly((), {})
-    trees = _Trees(assembly, schema, models, kept, finer, learned)
-    names = trees.names()
-    gained = sum(message.alone for message in cells.values())
+    models = {t.column: p for p, plan in plans.items() for t in plan.tasks if t.models}
+    models = {name: models[name] for name in schema.names}
+    finest = {name: sent[p].finest[name] for name, p in models.items()}
+    gained = sum(message.alone for message in sent.values())
     owners = list(models.values())
-    least = least_apart([owners.count(p) for p in dict.fromkeys(owners)], gained)
-    joint, seen, judges = learned.judged
-    alone = share_apart(joint, gained * _inner(rows.states, owners) * seen, judges, least)
-    names.append(_apart(assembly, schema, models))
-    weights = np.append((1 - alone) * trees.weights(), alone)
-    number = np.full(1, float(len(rows)))
-    notes = (APART,) if learned.refused else ()
+    assembly, number = Assembly((), {}), float(len(where))
+    apart = _apart(assembly, schema, models)
     if not ((where >= 0).sum(axis=1) > 1).any():
-        notes = (UNJOINED,)
-    return (assembly, RootChildren(names, weights * number)), notes
-
-
-def _inner(states: Labels, owners: Sequence[str]) -> float:
-    """How many pairs of a party's columns rows have, as a share of the columns that they have."""
-    seen, pairs, both = states >= 0, 0, 0.0
-    for party in dict.fromkeys(owners):
-        number = owners.count(party)
-        own = seen[:, [p == party for p in owners]].sum(axis=1)
-        pairs += number * (number - 1)
-        both += float((own * (own - 1)).mean())
-    return min(both / max(pairs, 1) / max(float(seen.mean()), 1e-9), 1.0) if pairs else 1.0
+        return (assembly, RootChildren([apart], np.full(1, number))), (UNJOINED,)
+    learned = learn_pairs(_ViewTables(sent, plans, schema, models).all(), rng)
+    cells = [
+        list(finest[n].within) if v.size else list(range(len(finest[n].rows)))
+        for n, v in zip(schema.names, schema, strict=True)
+    ]
+    trees = _Trees(assembly, schema, models, cells, learned.mixture)
+    least = least_apart([owners.count(p) for p in dict.fromkeys(owners)], gained)
+    folds = len(learned.gains)
+    every = np.full(folds, gained), np.full(folds, number / folds)
+    alone = share_apart(learned.gains, *every, least)
+    weights = np.append((1 - alone) * trees.weights(), alone)
+    notes = (APART,) if learned.refused else ()
+    return (assembly, RootChildren([*trees.names(), apart], weights * number)), notes
 
 
 def _apart(assembly: Assembly, schema: Schema, models: Mapping[str, str]) -> str:
@@ -129,44 +104,170 @@ def _apart(assembly: Assembly, schema: Schema, models: Mapping[str, str]) -> str
     return "apart"
 
 
-def _states(
-    name: str, model: str, cells: Mapping[str, RowCells], where: Labels, category: bool
-) -> tuple[Labels, list[int]]:
-    """The state of every row (rows,), and the cell of the modelling party that each state is."""
-    parties = list(cells)
-    holders = [model, *(p for p in parties if p != model and name in cells[p].cells)]
-    main = _placed(cells[model].cells[name], where[:, parties.index(model)])
-    completed = main.copy()
-    for party in holders[1:]:
-        other = _placed(cells[party].cells[name], where[:, parties.index(party)])
-        if category or _alike(main, other):
-            completed = np.where(completed < 0, other, completed)
-    kept, states = np.unique(main[main >= 0]), np.full(len(completed), -1, np.int64)
-    if not len(kept):  # rows were too few to send any cell of it
-        return states, [0]
-    at = np.minimum(np.searchsorted(kept, completed), len(kept) - 1)
-    same = (completed >= 0) & (kept[at] == completed)
-    states[same] = at[same]
-    return states, kept.tolist()
+# ---------------------------------------------------------------------- tables of pairs
 
 
-def _finer(finest: FinestCells, kept: Sequence[int]) -> FinerStates:
-    """Finest cells of a column whose states are these of the cells that were sent."""
-    at = np.searchsorted(kept, finest.within).clip(0, len(kept) - 1)
-    return FinerStates(np.array(finest.rows, np.float64), at)
+@dataclass(frozen=True, slots=True)
+class _InView:
+    """The cells of a column in the rows of a view, −1 where unknown, and the group of cells that
+    each of its states is in."""
+
+    cells: Labels
+    groups: Labels
 
 
-def _placed(cells: Labels, at: Labels) -> Labels:
-    """Cells of a party's list in the order of all rows, −1 of those that it lacks."""
-    return np.where(at >= 0, cells.astype(np.int64)[np.maximum(at, 0)], -1)
+@dataclass
+class _ViewTables:
+    """Tables of pairs, from the views of all parties."""
+
+    sent: Mapping[str, PairCells]
+    plans: Mapping[str, CellPlan]
+    schema: Schema
+    models: Mapping[str, str]  # by column the party that models it
+    known: str | None = field(init=False)  # the column that classes are
+    classes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        classes = {t.column for plan in self.plans.values() for t in plan.tasks if t.block is None}
+        self.known = next(iter(classes), None)
+        self.classes = 1 if self.known is None else len(self._finest(self.known).rows)
+
+    def all(self) -> TablesOfPairs:
+        singles: dict[int, StateCounts] = {}
+        pairs: dict[tuple[int, int], StateCounts] = {}
+        lists = {party: _Lists(plan, self.sent[party]) for party, plan in self.plans.items()}
+        for view in views_of(max(plan.blocks for plan in self.plans.values())):
+            columns, classes = self._view(view, lists)
+            names = sorted(columns)
+            for at, i in enumerate(names):
+                if i not in singles:
+                    singles[i] = self._counted(classes, columns[i])
+                for j in names[at + 1 :]:
+                    if (i, j) not in pairs:
+                        counted = self._counted(classes, columns[i], columns[j])
+                        if owner := self._owner(i, j):
+                            rows = lists[owner].rows
+                            counted = completed(counted, singles[i], singles[j], rows)
+                        pairs[i, j] = counted
+        columns_ = tuple(
+            StateColumn(np.array(self._finest(v.name).rows, np.float64), not v.size)
+            for v in self.schema
+        )
+        known = None if self.known is None else self.schema.index(self.known)
+        return TablesOfPairs(columns_, self.classes, known, singles, pairs)
+
+    def _owner(self, *columns: int) -> str | None:
+        """The party that alone holds these columns, if one does: rows that it left out are no
+        gaps."""
+        names = {self.schema.names[c] for c in columns}
+        held = {p: names.intersection(t.column for t in plan.tasks)
+                for p, plan in self.plans.items()}  # fmt: skip
+        holders = [p for p, own in held.items() if own]
+        return holders[0] if len(holders) == 1 else None
+
+    def _finest(self, name: str) -> FinestCells:
+        return self.sent[self.models[name]].finest[name]
+
+    def _counted(self, classes: Labels, *columns: _InView) -> StateCounts:
+        """Rows that have all of these columns, by class; those of unknown class come last."""
+        both = np.all([own.cells >= 0 for own in columns], axis=0)
+        sizes = [int(own.groups.max()) + 1 for own in columns]
+        code = np.where(classes < 0, self.classes, classes)
+        for own, size in zip(columns, sizes, strict=True):
+            code = code * size + own.cells
+        number = (self.classes + 1) * int(np.prod(sizes))
+        rows = np.bincount(code[both], minlength=number).astype(np.float64)
+        groups = tuple(own.groups for own in columns)
+        return StateCounts(rows.reshape(self.classes + 1, *sizes), groups)
+
+    def _view(self, view: View, lists: Mapping[str, _Lists]) -> tuple[dict[int, _InView], Labels]:
+        """By number, the columns of a view in the rows of all parties; and the classes of rows."""
+        taking = [p for p, own in lists.items() if view in own.places]
+        where = matched([lists[p].tokens(view) for p in taking])
+        read: dict[str, dict[str, Labels]] = {}  # cells by column and party
+        classes = np.full(len(where), -1, np.int64)
+        for party, at in zip(taking, where.T, strict=True):
+            own, labels = lists[party].cells(view, self.schema)
+            placed = [np.where(at >= 0, cells[np.maximum(at, 0)], -1) for cells in labels]
+            for task, cells in zip(own, placed, strict=True):
+                read.setdefault(task.column, {})[party] = cells
+        columns = {}
+        for name, by_party in read.items():
+            if name == self.known:
+                classes = self._completed(name, by_party, view).cells
+            else:
+                columns[self.schema.index(name)] = self._completed(name, by_party, view)
+        return columns, classes
+
+    def _completed(self, name: str, by_party: Mapping[str, Labels], view: View) -> _InView:
+        """Cells of whoever models the column, and of other holders where these mean the same."""
+        model, finest = self.models[name], self._finest(name)
+        category = bool(self.schema[name].size)
+        within = np.array(finest.within)
+        if category:  # the states are the cells that its party has
+            groups = np.arange(len(within))
+            states = np.full(self.schema[name].size, -1)
+            states[within] = groups
+        else:
+            coarse = self._coarse(model, by_party, view)
+            states = np.arange(finest.within[-1] + 1) if coarse is None else finest.coarse(coarse)
+            groups = states[within]
+        read = {p: self._read(p, cells, states, category, view) for p, cells in by_party.items()}
+        main = cells = read.pop(model)
+        for other in read.values():
+            if category or _alike(main, other):
+                cells = np.where((cells < 0) & (other <= groups.max()), other, cells)
+        return _InView(cells, groups)
+
+    def _coarse(self, model: str, holders: Iterable[str], view: View) -> int | None:
+        """How many coarse cells a column of numbers has in a view, by who models it or else by
+        another holder; None where none of them has two columns there."""
+        for party in (model, *holders):
+            if self.plans[party].of_view(view) > 1:
+                return self.plans[party].coarse
+        return None
+
+    def _read(
+        self, party: str, cells: Labels, states: Labels, category: bool, view: View
+    ) -> Labels:
+        """A party's cells as states; cells of numbers that are coarse already stay as they are."""
+        if not category and self.plans[party].of_view(view) > 1:
+            return cells
+        return coarser(np.minimum(cells, len(states) - 1), states)
+
+
+class _Lists:
+    """What a party lists in its views."""
+
+    def __init__(self, plan: CellPlan, sent: PairCells) -> None:
+        self.plan, views = plan, plan.views()
+        self.places = {view: (number, own) for number, (view, own) in enumerate(views)}
+        self.rows = len(sent.tokens) // max(len(views), 1)
+        self._tokens = sent.tokens.reshape(len(views), self.rows)
+        self._codes = sent.codes.reshape(len(views), self.rows)
+
+    def tokens(self, view: View) -> ShortTokens:
+        return np.asarray(self._tokens[self.places[view][0]], np.uint32)
+
+    def cells(self, view: View, schema: Schema) -> tuple[list[CellTask], list[Labels]]:
+        """Its columns, and the cells of rows."""
+        number, own = self.places[view]
+        codes, labels = self._codes[number].astype(np.int64), []
+        for radix in reversed(radixes(self.plan, view, own, schema)):
+            codes, digits = np.divmod(codes, radix)
+            labels.append(digits - 1)
+        return own, labels[::-1]
 
 
 def _alike(main: Labels, other: Labels) -> bool:
     """Whether two parties' cells of numbers mean the same on the rows that both hold."""
     both = (main >= 0) & (other >= 0)
-    if both.sum() < COMMON or main.max() != other.max():
+    if both.sum() < COMMON:
         return False
     return bool(np.abs(main[both] - other[both]).mean() <= NEAR)
+
+
+# ---------------------------------------------------------------------- nodes
 
 
 class _Trees:
@@ -177,20 +278,19 @@ class _Trees:
         assembly: Assembly,
         schema: Schema,
         models: Mapping[str, str],
-        kept: Sequence[Sequence[int]],
-        finer: Sequence[FinerStates | None],
-        learned: LearnedForest,
+        cells: Sequence[Sequence[int]],
+        learned: MixedForests,
     ) -> None:
         self.assembly, self.schema, self.models = assembly, schema, models
-        self.kept, self.finer, self.learned = kept, finer, learned
+        self.cells, self.learned = cells, learned
 
     def names(self) -> list[str]:
         """A node that spans all columns for every component."""
-        leaves = [self._leaves(c) for c in range(len(self.kept))]
+        leaves = [self._leaves(c) for c in range(len(self.cells))]
         names, flat = [], self._flat()
         if flat:
             names.append(self._mixture(flat, leaves))
-        for i, (edges, tables) in enumerate(self.learned.components):
+        for i, (edges, tables) in enumerate(self.learned.forests):
             if i in flat:
                 continue
             made: dict[int, str] = {}
@@ -205,20 +305,20 @@ class _Trees:
 
     def weights(self) -> Array:
         """Of these nodes."""
-        own, flat = self.learned.weights, self._flat()
+        own, flat = self.learned.weights, set(self._flat())
         trees = [w for i, w in enumerate(own) if i not in flat]
-        return np.array([own[flat].sum(), *trees] if flat else trees)
+        return np.array([own[sorted(flat)].sum(), *trees] if flat else trees)
 
     def _flat(self) -> list[int]:
         """Components in which all columns are independent: one node has them all."""
-        every = enumerate(self.learned.components)
+        every = enumerate(self.learned.forests)
         return [i for i, (edges, _) in every if all(parent < 0 for _, parent in edges)]
 
     def _mixture(self, flat: list[int], leaves: Sequence[list[str]]) -> str:
-        components = [self.learned.components[i] for i in flat]
+        components = [self.learned.forests[i] for i in flat]
         order = [{c: t for (c, _), t in zip(*own, strict=True)} for own in components]
         columns = [
-            self._sum(f"{name} in components", own, self._lines(c, [t[c] for t in order]))
+            self._sum(f"{name} in components", own, np.concatenate([t[c] for t in order]))
             for c, (name, own) in enumerate(zip(self.schema.names, leaves, strict=True))
         ]
         top = self._product("components", columns)
@@ -228,9 +328,7 @@ class _Trees:
     def _leaves(self, column: int) -> list[str]:
         name = self.schema.names[column]
         party = self.models[name]
-        finer = self.finer[column]
-        cells = self.kept[column] if finer is None else range(len(finer.rows))
-        leaves = [cell_name(party, name, cell) for cell in cells]
+        leaves = [cell_name(party, name, cell) for cell in self.cells[column]]
         for leaf in leaves:
             self.assembly.nodes[leaf] = Leaf(leaf, CIRCUIT, (name,))
             self.assembly.placement[leaf] = party
@@ -240,18 +338,13 @@ class _Trees:
         self, tree: int, column: int, table: Array, leaves: list[str], below: list[str]
     ) -> str:
         """What stands below an edge: a mixture for every state of the parent."""
-        name, finer = self.schema.names[column], self.finer[column]
+        name = self.schema.names[column]
         given = f"{name} given its neighbour, tree {tree}"
         if not below:
-            return self._sum(given, leaves, self._lines(column, [table]))
+            return self._sum(given, leaves, table)
         states = f"states of {name}"
-        self._sum(states, leaves, np.eye(len(leaves)) if finer is None else finer.within)
+        self._sum(states, leaves, np.eye(len(leaves)))
         return self._sum(given, [self._product(f"{name}, tree {tree}", [states, *below])], table)
-
-    def _lines(self, column: int, tables: Sequence[Array]) -> Array:
-        """Tables of a column for its leaves, one below the other."""
-        finer, lines = self.finer[column], np.concatenate(tables)
-        return lines if finer is None else finer.lines(lines)
 
     def _sum(self, name: str, children: list[str], weight: Array) -> str:
         self.assembly.nodes[name] = Sum(name, tuple(children), len(weight))

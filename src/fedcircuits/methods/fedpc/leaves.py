@@ -44,8 +44,9 @@ from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.leaf_em import EMLeaf, Moments, MStep
 from fedcircuits.learning.spn.windows import cell_leaves
 from fedcircuits.methods.fedpc.assembly import POOLED, Assembly, RootChildren, leaf_name
-from fedcircuits.methods.fedpc.cells import CellTask, alone_name, finest_of
+from fedcircuits.methods.fedpc.cells import alone_name, finest_of
 from fedcircuits.methods.fedpc.planning import ClientWork, Division, FedPCPlan, LeafGroup
+from fedcircuits.methods.fedpc.views import CellTask
 from fedcircuits.tables.table import Table
 
 ROUNDS = 2  # of EM over the clusters of a party

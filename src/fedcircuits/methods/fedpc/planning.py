@@ -26,7 +26,7 @@ from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.counting import Contingency, Labels
 from fedcircuits.federation.sums.summations import Hub
-from fedcircuits.methods.fedpc.cells import MOST_CELLS, MOST_VIEWS, CellTask
+from fedcircuits.methods.fedpc.views import CellPlan
 from fedcircuits.methods.meeting.hello import Assignment
 from fedcircuits.methods.meeting.tokens import RowRule
 from fedcircuits.methods.refinement.roles import EMSettings
@@ -35,15 +35,15 @@ from fedcircuits.methods.shared.training import SharedPlan
 from fedcircuits.tables.schema import Schema
 
 HUB = Hub()
+NO_CELLS = CellPlan((), 0)
 Auto = Literal["auto"]
 Rule = Literal["cooccurrence", "sizes", "em"]
 Shared = Literal["divided", "cluster", "pooled"]
-Dependence = Literal["auto", "combinations", "tree"]
+Dependence = Literal["combinations", "pairs"]
 Flags = npt.NDArray[np.bool_]
 SMALL = 2_000  # rows: circuits are quickly learned from fewer, and mixing them gains more
 MOST_PATTERNS = 64  # sets of holders that a party looks for partners in
 MOST_CLUSTERS = 64
-FEW_PARTIES = 4  # which clusters join well
 INDEPENDENT = (
     "columns of different parties are assumed to be independent, because {}: give row ids that "
     "they share, Federation(…, row_id='…')"
@@ -96,17 +96,14 @@ class FedPCPlan:
             self.members, self.summation, self.seed, least=self.least, draws=self.draws
         )
 
-    def by_tree(self, parties: int, views: int) -> bool:
-        """Whether a latent tree joins the columns of parties (latent.py)."""
-        if self.dependence == "auto":
-            return parties > FEW_PARTIES and views <= MOST_VIEWS
-        return self.dependence == "tree"
-
-    def check_cells(self, cells: Sequence[CellTask]) -> None:
-        """MessageError where a client is asked for cells that the plan does not allow."""
+    def check_cells(self, cells: CellPlan, names: Sequence[str]) -> None:
+        """MessageError where a client with these columns is asked for cells that are not in the
+        plan."""
         hidden = self.summation.hides or self.answers == "root"
-        fits = not cells or (self.dependence != "combinations" and not hidden)
+        fits = not cells or (self.dependence == "pairs" and not hidden)
         require(fits, COORDINATOR, ClientWork, "cells", "expected no cells")
+        for holds, expected in cells.problems(names, self.target) if cells else ():
+            require(holds, COORDINATOR, ClientWork, "cells", f"expected {expected}")
 
     def way_of_em(self, horizontal: bool) -> Way | None:
         """EM across parties on their own "rows", or on shared ones by the "network" or, if nobody
@@ -174,8 +171,7 @@ class ClientWork(Message, frozen=True):
 
     tasks: tuple[ClusterTask, ...]
     groups: tuple[LeafGroup, ...]
-    cells: tuple[CellTask, ...] = ()
-    thinned: Count = 1  # one row of so many is in the views of cells
+    cells: CellPlan = NO_CELLS
 
     def check(self, names: Sequence[str], tag: str, shares: bool) -> None:
         """MessageError unless a client with these columns can do it; ``tag``: that it came under,
@@ -184,19 +180,14 @@ class ClientWork(Message, frozen=True):
         numbers = [(group.number, group.pooled) for group in self.groups]
         sets = [t.columns for t in self.tasks] + [g.variables for g in self.groups]
         known = all(s and len(set(s)) == len(s) and set(s) <= set(names) for s in sets)
-        cut = [task.column for task in self.cells]
-        whole = not cut or (sorted(cut) == sorted(names) and not divisions and tag == self.tag)
-        few = all(2 <= task.most <= MOST_CELLS for task in self.cells)
-        seen = all(set(task.views) <= set(range(MOST_VIEWS)) for task in self.cells)
+        instead = not self.cells or (not divisions and tag == self.tag)
         for field_name, holds, problem in (
             ("tasks", known, "expected columns of the client's table, each once"),
             ("tasks", len(set(divisions)) == len(divisions), "a division occurs twice"),
             ("tasks", all(task.most > 0 for task in self.tasks), "expected one cluster or more"),
             ("tasks", tag == self.tag or not any(t.exchange for t in self.tasks), "no tokens"),
             ("tasks", shares or not any(t.exchange for t in self.tasks), "nobody shares clusters"),
-            ("cells", whole, "expected every column once, instead of clusters, with tokens"),
-            ("cells", few, f"expected from 2 to {MOST_CELLS} cells of numbers"),
-            ("cells", seen and self.thinned > 0, f"expected at most {MOST_VIEWS} views"),
+            ("cells", instead, "expected them instead of clusters, with tokens"),
             ("groups", len(set(numbers)) == len(numbers), "a group occurs twice"),
             ("groups", {g.division for g in self.groups} == set(divisions), "of other divisions"),
         ):
@@ -365,8 +356,7 @@ def work_of(
     divisions: Sequence[Division],
     split: VariableSplit,
     plan: FedPCPlan,
-    cells: tuple[CellTask, ...] = (),
-    thinned: int = 1,
+    cells: CellPlan = NO_CELLS,
     where: Labels | None = None,
 ) -> ClientWork:
     """What a client is to cluster and learn; ``where``: of matched rows, as in ``divisions_of``."""
@@ -384,4 +374,4 @@ def work_of(
         groups += [LeafGroup(i, number, s.variables, i in pooled) for i, s in spaces.items()]
         if division.apart(plan):
             groups += [LeafGroup(i, number, s.variables, True) for i, s in spaces.items()]
-    return ClientWork(tuple(tasks), tuple(groups), cells, thinned)
+    return ClientWork(tuple(tasks), tuple(groups), cells)

@@ -20,8 +20,8 @@ for data split by rows, by columns, or both.
              those of the clusters and, with refine, whether its circuits may leave it. With a key,
              unless weights="sizes": how often clusters occur together, from the clusters of rows
              in the order of tokens (federation/sums/counting.py), or with secret sums from shares
-             of them. For the tree: cells of columns, few at a time, for rows under other tokens
-             (cells.py).
+             of them. For the tree: cells of columns, a pair at a time, for rows under other
+             tokens (cells.py).
     graph    coordinator → client: which of its leaves are used. The graph stays.
     shared   if parties have few rows each of the same columns: one circuit by sums, mixed with the
              circuits that parties have learned alone (methods/shared/mixing.py).
@@ -31,18 +31,18 @@ for data split by rows, by columns, or both.
 
 **What each party learns.** The coordinator learns how many rows fall into which combination of
 clusters and, without secret sums, which rows fall together, but not which rows they are. For the
-tree it learns which cells of few columns at a time rows lie in, at least ``least_count`` rows of a
-party alike; with dependence="tree" which of at most 24 cells of every column each row lies in, or
-its category unless it is rare. Learned circuits stay with their parties. Clients learn who takes
-part, which of their columns others hold too and, with share_clusters, which of the shared rows are
-similar in other parties' numbers: a coarse view of these. They learn nothing else about others'
-columns or rows. A coordinator that obtains the key from a client could try out row ids; with
-rows="private" there is nothing to try out.
+tree it learns a table for every pair of columns: how many rows, of which class, lie in which cells
+of both, at least ``least_count`` rows of a party alike. Learned circuits stay with their parties.
+Clients learn who takes part, which of their columns others hold too and, with share_clusters, which
+of the shared rows are similar in other parties' numbers: a coarse view of these. They learn nothing
+else about others' columns or rows. A coordinator that obtains the key from a client could try out
+row ids, and see which rows of all tables are the same; with rows="private" there is nothing to try
+out.
 
-**Joining different columns** (dependence). Parties are joined either by combinations of their
-clusters (assembly.py), which are few if there are few parties, or by a latent tree over the cells
-of all columns (latent.py), whose cost is linear in the columns and which also learns from rows that
-some parties lack.
+**Joining different columns** (dependence). Parties are joined by a latent tree over the cells of
+all columns (latent.py), learned from tables of pairs, also from rows that some parties lack; or by
+combinations of their clusters (assembly.py), which are few if there are few parties, and which may
+be counted on secret shares.
 
 **Weights of the root:**
 
@@ -92,6 +92,7 @@ from fedcircuits.methods.fedpc.leaves import (
 from fedcircuits.methods.fedpc.planning import (
     INDEPENDENT,
     MADE_UP,
+    NO_CELLS,
     NOT_ALLOWED,
     ClientWork,
     Division,
@@ -104,7 +105,7 @@ from fedcircuits.methods.fedpc.planning import (
     numbered,
     work_of,
 )
-from fedcircuits.methods.fedpc.views import cell_tasks, thinned, views_of
+from fedcircuits.methods.fedpc.views import cell_plans
 from fedcircuits.methods.meeting.hello import Hello, Method, hellos_of, introduce
 from fedcircuits.methods.meeting.tokens import hidden_rows, match_tokens, send_tokens, target_of
 from fedcircuits.methods.refinement import training as refinement
@@ -176,13 +177,13 @@ def client(
     labels = yield from RowClustering(table, *about).labels(work.tasks, order, given)
     how = learner, seed, stamp, plan.weights != "sizes"
     learned, gains = yield from learn_judged(party, table, work, labels, *how)
-    learned |= yield from learn_cells(party, table, work.cells)
+    learned |= yield from learn_cells(party, table, work.cells.tasks)
     collect = bool(plan.refine) and party.allow_collect
     yield from send(COORDINATOR, ClusterSizes.of(labels, collect, gains))
     if order is not None and work.cells:
-        own, gain = yield from learn_alone(party, table, work.cells, learner, seed, stamp)
-        chosen = chosen_rows(row_ids(party), work.thinned, plan.seed)
-        yield from send_cells(party, hidden, work.cells, table, chosen, gain, plan.dependence)
+        own, gain = yield from learn_alone(party, table, work.cells.tasks, learner, seed, stamp)
+        chosen = chosen_rows(row_ids(party), work.cells.thinned, plan.seed)
+        yield from send_cells(party, hidden, work.cells, table, chosen, gain)
         learned |= own
     elif order is not None and plan.weights != "sizes":
         counts = plan.summation.counts(party.name, members)
@@ -229,7 +230,7 @@ def _classes(
 
 def _check_work(work: ClientWork, plan: FedPCPlan, names: Sequence[str], tag: str) -> None:
     work.check(names, tag, plan.share_clusters)
-    plan.check_cells(work.cells)
+    plan.check_cells(work.cells, names)
     check_tasks(work.tasks, len(plan.members), tag)
 
 
@@ -284,19 +285,15 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
     for party, assignment in assignments.items():
         yield from send(party, assignment)
     where = None
-    in_views = split.tokens and plan.dependence == "auto"
-    views = views_of(split.schema, hellos, plan.target) if in_views else 0
-    tree = split.tokens and plan.by_tree(len(members), views)
-    cells = cell_tasks(split.schema, hellos, plan.target, views) if tree else {}
+    pairs = split.tokens and plan.dependence == "pairs"
+    cells = cell_plans(split.schema, hellos, plan.target) if pairs else {}
     if split.tokens:
         held = {p: hello.rows for p, hello in hellos.items()}
         where = yield from match_tokens(held, assignments[members[0]].holders)
-        tree = tree and not split.of_rows(where)
-        cells = cells if tree else {}
-        divisions, notes = ([], ()) if tree else divisions_of(split, members, where, plan)
+        cells = {} if split.of_rows(where) else cells
+        divisions, notes = ([], ()) if cells else divisions_of(split, members, where, plan)
         for party in members:
-            asked = cells.get(party, ()), thinned(views, where), where
-            work = work_of(party, divisions, split, plan, *asked)
+            work = work_of(party, divisions, split, plan, cells.get(party, NO_CELLS), where)
             yield from send(party, work)
         exchanging = {i: d for i, d in enumerate(divisions) if d.exchanges(split, plan)}
         if exchanging:
@@ -305,9 +302,9 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
     for party, message in sizes.items():
         message.check(party, divisions, hellos[party].rows)
     rng, chosen = np.random.default_rng([plan.seed, 0]), tuple[str, ...]()
-    if where is not None and tree:
-        sent, seen = yield from latent.collect_cells(cells, split.schema, members)
-        part, notes = latent.by_forest(sent, cells, seen, split.schema, plan.target, rng)
+    if where is not None and cells:
+        sent = yield from latent.collect_cells(cells, split.schema)
+        part, notes = latent.by_forest(sent, cells, where, split.schema, rng)
         parts = [part]
     else:
         counts = yield from combination_counts(divisions, sizes, where, plan)

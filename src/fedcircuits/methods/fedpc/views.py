@@ -1,25 +1,13 @@
-"""Which columns are in which view of cells (cells.py), by the coordinator.
+"""Which columns are in which view of cells (cells.py).
 
-A view has few columns of every party, so that about ``ROWS_ALIKE`` rows of the party have the same
-cells, of at least ``FEW_CELLS`` each. Parties of one or two columns need no more than one view.
+Columns are in blocks, and there is a view of every block and of every pair of blocks, so that any
+two columns are together in one. A block is one column. Where there are many columns, so that views
+would take too long, it has several, of different parties: a view then has few columns of a party,
+two at most, but more than two in all.
 
-Where a party has more columns, it sends them in blocks, and the coordinator must not find out which
-rows of two views are the same: it would see the blocks together, by which rows stand alone. A token
-does not tell, but cells may: a row whose cells in all columns that two views share are unique is
-the same row. So views are the lines of a finite plane:
-
-    parties   the columns x of the plane
-    blocks    its points (x, y), where a party has so many
-    views     the lines y = a + x·b: any two blocks of different parties are together in one view,
-              and any two views share one block, of one party, or none
-
-The cells of a block are those of ``least_count`` rows of its party or more, in all views alike, so
-they link none. The classes of a target are in every view, since little is learned without them.
-Cells are coarser by their number, so that about ``ROWS_ALIKE`` rows of a class have the same ones:
-most rows cannot be linked, some can.
-
-A column that several parties hold is in a block of one of them, and the others send it in the same
-views.
+Cells are coarser by the number of classes, so that about ``ROWS_ALIKE`` rows of a class have the
+same ones: few rows can be told from others in a view, and followed from there to another that has
+the same column. The classes of a target are in every view, since little is learned without them.
 
 All rows are in every view, or, if there are many, one in so many, drawn by a hash of ids and of the
 seed, which are no secret: so a seed gives the same model again. Rows are alike among those in the
@@ -30,80 +18,139 @@ since the difference of two sets would tell more.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedcircuits.federation.sums.counting import Labels
-from fedcircuits.methods.fedpc.cells import MOST_CELLS, MOST_VIEWS, CellTask, number_of_cells
+from fedcircuits.federation.messages import Count
 from fedcircuits.methods.meeting.hello import Hello
 from fedcircuits.tables.schema import Schema
 
+ROWS_OF_CELL = 12  # that a cell of numbers has at least where there are many rows
+MOST_CELLS = 24
+MOST_COARSE = 8  # cells of a column where two of a party's columns are in a view
+MOST_BLOCKS = 200  # of columns, every pair of which is a view
 ROWS_ALIKE = 8  # by their cells in a view
-FEW_CELLS = 5  # of numbers, rather than cells of more columns in a view
-MOST_ROWS = 50_000  # of all views
-FIELDS = 2, 3, 4, 5, 7, 8, 11, 13  # sizes of finite fields
-POLYNOMIALS = {4: 0b111, 8: 0b1011}  # by which products are reduced in them
+ROWS_OF_PAIR = 2  # of two cells of different parties, on average
+MOST_ROWS = 5_000  # of a view
+ENOUGH_ROWS = 1_000  # of a view: for fewer, blocks have several columns
+MOST_TOKENS = 3_000_000  # of all rows in all views, by all parties
+
+View = tuple[int, ...]  # the blocks of columns in it
 
 
 @dataclass(frozen=True, slots=True)
-class _ViewShape:
-    """How many columns of a party are in a view, in how many blocks all of them are, and how many
-    cells numbers have. The classes of a target are in every view."""
+class CellTask:
+    """One column that a client cuts into cells."""
 
-    columns: int
-    blocks: int
-    most: int
-    fits: bool  # whether numbers have two cells or more
-
-    @classmethod
-    def of(cls, number: int, rows: int, classes: int, together: bool) -> _ViewShape:
-        """``number``: columns but for the target; ``together``: all of them in one view."""
-        bits = max(float(np.log2(max(rows, 1) / max(classes, 1) / ROWS_ALIKE)), 1.0)
-        columns = min(max(int(bits / np.log2(FEW_CELLS)), 1), max(number, 1))
-        columns = max(number, 1) if together else columns
-        most = int(np.clip(2 ** (bits / columns), 2, MOST_CELLS))
-        return cls(columns, -(-number // columns), most, columns <= bits)
+    column: str
+    most: Count  # cells of numbers
+    models: bool  # whether it learns a leaf from every cell
+    block: Count | None = 0  # it is in the views of this block; None: classes, in every view
 
 
-def views_of(schema: Schema, hellos: Mapping[str, Hello], target: str | None) -> int:
-    """One if parties have few columns, or else the square of the size of a finite field. If there
-    are too many parties, one of coarser cells; ``MOST_VIEWS`` is exceeded if that has too many
-    columns as well."""
-    if max(own.blocks for own in _shapes(schema, hellos, target, 1, False).values()) < 2:
-        return 1
-    blocks = max(own.blocks for own in _shapes(schema, hellos, target, 2, False).values())
-    sizes = [size for size in FIELDS if blocks <= size and len(hellos) <= size + 1]
-    coarse = all(own.fits for own in _shapes(schema, hellos, target, 1, True).values())
-    return sizes[0] ** 2 if sizes else 1 if coarse else MOST_VIEWS + 1
+@dataclass(frozen=True, slots=True)
+class CellPlan:
+    """What a client cuts into cells, and sends in views."""
+
+    tasks: tuple[CellTask, ...]
+    blocks: Count  # of the columns of all parties
+    coarse: Count = 2  # cells of numbers in views that have two columns of the client
+    thinned: Count = 1  # one row of so many is in the views
+
+    def __bool__(self) -> bool:
+        return bool(self.tasks)
+
+    def views(self) -> list[tuple[View, list[CellTask]]]:
+        """Those that the client sends rows in, and its columns there: classes first, then what has
+        no order."""
+        every, classes = [], [task for task in self.tasks if task.block is None]
+        for view in views_of(self.blocks):
+            own = [task for task in self.tasks if task.block in view]
+            if own or classes:
+                every.append((view, classes + own))
+        return every
+
+    def of_view(self, view: View) -> int:
+        """How many of the client's columns are in it, but for classes."""
+        return sum(task.block in view for task in self.tasks)
+
+    def problems(self, names: Sequence[str], target: str | None) -> list[tuple[bool, str]]:
+        """What must hold for a client with these columns, and what was expected."""
+        blocks = [task.block for task in self.tasks if task.block is not None]
+        classes = [task.column for task in self.tasks if task.block is None]
+        most = max(blocks, default=0) < self.blocks <= MOST_BLOCKS
+        return [
+            (sorted(t.column for t in self.tasks) == sorted(names), "every column once"),
+            (all(2 <= t.most <= MOST_CELLS for t in self.tasks), f"2 to {MOST_CELLS} cells"),
+            (len(set(blocks)) == len(blocks), "one column in a block"),
+            (most, f"{MOST_BLOCKS} blocks at most"),
+            (set(classes) <= {target}, "no classes but the target's"),
+            (2 <= self.coarse <= MOST_COARSE, f"2 to {MOST_COARSE} coarse cells"),
+            (self.thinned > 0, "one row in one or more"),
+        ]
 
 
-def thinned(views: int, where: Labels) -> int:
-    """One row of so many is in the views: rows take memory."""
-    return max(1, views * len(where) // MOST_ROWS) if views > 1 else 1
+def views_of(blocks: int) -> list[View]:
+    """Every block by itself, and every pair."""
+    return [*((b,) for b in range(blocks)), *itertools.combinations(range(blocks), 2)]
 
 
-def _shapes(
-    schema: Schema, hellos: Mapping[str, Hello], target: str | None, views: int, together: bool
-) -> dict[str, _ViewShape]:
-    """By party. Where there are several views, classes beside the columns of a party are in two of
-    them: they count for everybody."""
-    target, homes = _classes_of(schema, target), _homes(schema, hellos, target)
-    shapes = {}
+def radixes(plan: CellPlan, view: View, own: Sequence[CellTask], schema: Schema) -> list[int]:
+    """How many cells a code has for every column, with one for what is unknown."""
+    numbers = plan.coarse if plan.of_view(view) > 1 else MOST_CELLS
+    sizes = [schema[task.column].size or min(numbers, task.most) for task in own]
+    return [size + 1 for size in sizes]
+
+
+# ---------------------------------------------------------------------- the coordinator
+
+
+def cell_plans(
+    schema: Schema, hellos: Mapping[str, Hello], target: str | None
+) -> dict[str, CellPlan]:
+    """What every party cuts into cells, and in which view it sends which; nothing where columns are
+    in too many blocks."""
+    target = target if target is not None and schema[target].size else None
+    homes = _homes(schema, hellos, target)
+    blocks, thinned = _blocks(homes, hellos)
+    if len(blocks) > MOST_BLOCKS:
+        return {}
+    at = {name: number for number, block in enumerate(blocks) for name in block}
+    classes = 1 if target is None else schema[target].size
+    plans = {}
     for party, hello in hellos.items():
-        known = target is not None and (views > 1 or target in hello.schema.names)
-        names = hello.schema.names if views == 1 else homes[party]
-        number = len([name for name in names if name != target])
-        classes = schema[target].size if known and target is not None else 1
-        shapes[party] = _ViewShape.of(number, hello.rows, classes, together)
-    return shapes
+        tasks = tuple(
+            _task(name, party, schema, hellos, at, classes, thinned)
+            for name in _in_order(schema, hello.schema.names)
+        )
+        parts = classes if target in hello.schema.names else 1
+        alike = hello.rows / thinned / parts / ROWS_ALIKE
+        coarse = int(np.clip(np.sqrt(alike / 2), 2, MOST_COARSE))
+        plans[party] = CellPlan(tasks, len(blocks), coarse, thinned)
+    return plans
 
 
-def _classes_of(schema: Schema, target: str | None) -> str | None:
-    """The target if it has classes: a number is a column like others."""
-    return target if target is not None and schema[target].size else None
+def _in_order(schema: Schema, names: Sequence[str]) -> list[str]:
+    """What has no order first."""
+    return sorted(names, key=lambda name: (not schema[name].size, name))
+
+
+def _task(
+    name: str,
+    party: str,
+    schema: Schema,
+    hellos: Mapping[str, Hello],
+    at: Mapping[str, int],
+    classes: int,
+    thinned: int,
+) -> CellTask:
+    rows = {p: hello.rows for p, hello in hellos.items() if name in hello.schema.names}
+    fewest, model = min(rows.values()), max(rows, key=lambda p: rows[p])
+    alike = min(fewest / classes / thinned / ROWS_ALIKE, np.sqrt(fewest / thinned / ROWS_OF_PAIR))
+    most = min(number_of_cells(fewest), int(np.clip(alike, 2, MOST_CELLS)))
+    return CellTask(name, most, party == model, at.get(name))
 
 
 def _homes(
@@ -119,57 +166,44 @@ def _homes(
     return homes
 
 
-def cell_tasks(
-    schema: Schema, hellos: Mapping[str, Hello], target: str | None, views: int
-) -> dict[str, tuple[CellTask, ...]]:
-    """What every party cuts into cells, and in which of so many views it sends which; 0: all cells
-    of all columns in one."""
-    rows = {p: hello.rows for p, hello in hellos.items()}
-    shapes = _shapes(schema, hellos, target, views, views < 2)
-    target = _classes_of(schema, target)
-    seen: dict[str, tuple[int, ...]] = dict.fromkeys(schema.names, tuple(range(max(views, 1))))
-    if views > 1:
-        homes = _homes(schema, hellos, target)
-        seen |= _designed([_blocks(homes[p], shapes[p].columns) for p in hellos], math.isqrt(views))
-    tasks: dict[str, list[CellTask]] = {p: [] for p in hellos}
-    for name in schema.names:
-        holders = [p for p, hello in hellos.items() if name in hello.schema.names]
-        most = number_of_cells(min(rows[p] for p in holders))
-        most = min(most, *(shapes[p].most for p in holders)) if views else most
-        model = max(holders, key=lambda p: rows[p])
-        for party in holders:
-            tasks[party].append(CellTask(name, most, party == model, seen[name]))
-    return {p: tuple(listed) for p, listed in tasks.items()}
+def _blocks(
+    homes: Mapping[str, Sequence[str]], hellos: Mapping[str, Hello]
+) -> tuple[list[list[str]], int]:
+    """Columns in blocks, of as few columns as leave enough rows in a view; and one row in how many
+    is in the views."""
+    most = max(hello.rows for hello in hellos.values())
+    parties = sum(bool(own) for own in homes.values())
+    names = [name for own in homes.values() for name in own]
+    holders = {name: {p for p, h in hellos.items() if name in h.schema.names} for name in names}
+    for size in range(1, max(parties, 1) + 1):
+        blocks = _in_blocks(homes, holders, size)
+        views = len(blocks) * (len(blocks) + 1) // 2
+        lists = views * min(2 * size + 1, parties + 1)
+        allowed = min(MOST_TOKENS // max(lists, 1), MOST_ROWS)
+        if allowed >= min(most, ENOUGH_ROWS) and len(blocks) <= MOST_BLOCKS:
+            break
+    return blocks, max(1, -(-most // max(allowed, 1)))
 
 
-def _blocks(names: Sequence[str], together: int) -> list[tuple[str, ...]]:
-    """Columns that are always in the same views."""
-    return [tuple(names[i : i + together]) for i in range(0, len(names), together)]
+def _in_blocks(
+    homes: Mapping[str, Sequence[str]], holders: Mapping[str, set[str]], size: int
+) -> list[list[str]]:
+    """So many columns in each block, or fewer, of which nobody holds two."""
+    left = {p: list(own) for p, own in homes.items() if own}
+    blocks = []
+    while left:
+        block, taken = list[str](), set[str]()
+        for party in sorted(left, key=lambda p: -len(left[p])):
+            name = next((n for n in left[party] if not holders[n] & taken), None)
+            if name is not None and len(block) < size:
+                block.append(name)
+                taken |= holders[name]
+                left[party].remove(name)
+        blocks.append(block)
+        left = {p: own for p, own in left.items() if own}
+    return blocks
 
 
-def _designed(blocks: Sequence[Sequence[Sequence[str]]], size: int) -> dict[str, tuple[int, ...]]:
-    """By column its views, numbers of lines y = a + x·b over a finite field: party x sends block y
-    of its ``blocks``, if it has so many. Two lines meet in one point or in none."""
-    seen: dict[str, list[int]] = {name: [] for own in blocks for block in own for name in block}
-    for x, own in enumerate(blocks):
-        for a, b in itertools.product(range(size), repeat=2):
-            y = b if x == size else _sum_in_field(a, _product_in_field(x, b, size), size)
-            for name in own[y] if y < len(own) else ():
-                seen[name].append(a * size + b)
-    return {name: tuple(views) for name, views in seen.items()}
-
-
-def _sum_in_field(a: int, b: int, size: int) -> int:
-    return a ^ b if size in POLYNOMIALS else (a + b) % size
-
-
-def _product_in_field(a: int, b: int, size: int) -> int:
-    """Of polynomials over two elements, where the size is no prime number."""
-    if size not in POLYNOMIALS:
-        return a * b % size
-    product = 0
-    for bit in range(b.bit_length()):
-        product ^= a if b >> bit & 1 else 0
-        a <<= 1
-        a ^= POLYNOMIALS[size] if a & size else 0
-    return product
+def number_of_cells(rows: int) -> int:
+    """Of numbers, by the rows of whoever holds the fewest."""
+    return int(np.clip(rows // ROWS_OF_CELL, 2, MOST_CELLS))

@@ -17,6 +17,7 @@ from typing import Self
 
 import numpy as np
 import torch
+from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, clone
 
 from fedcircuits.circuits.evaluation.program import CircuitProgram
@@ -25,7 +26,6 @@ from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.errors import TableError
-from fedcircuits.learning.chow_liu.stacking import stacked_weights
 from fedcircuits.learning.leaf_em import rows_reaching
 from fedcircuits.learning.least_counts import pooled
 from fedcircuits.learning.least_counts import without_few as columns_without_few
@@ -38,6 +38,7 @@ PARTS = 5  # of the rows, of which one is held out
 FOLDS = 200  # rows: of fewer, three of these parts are held out in turn
 LEAST_WEIGHT = 0.02  # of a circuit that is kept
 FLOOR = -1e4  # nats of a row that a circuit finds impossible
+STACKED, STACKING = 5.0, 50  # preference for the best circuit; rounds
 PSEUDO = 2.0  # rows at most that smoothing has added to a count
 Learned = tuple[Circuit, Parameters]
 
@@ -159,3 +160,16 @@ def log_values(learned: Learned, rows: Table) -> Array:
     values = np.array(rows.select(circuit.schema.names).values)
     logs = Distribution(circuit, parameters).log_values_within(values, {}).reshape(-1)
     return np.asarray(np.maximum(logs, FLOOR))
+
+
+def stacked_weights(logs: Array) -> Array:
+    """Weights of models that maximise the likelihood of held-back rows, from log-likelihoods
+    (models, rows); shrunk towards the best model, since few rows hardly distinguish models."""
+    start = np.full(len(logs), 1.0)
+    start[logs.mean(axis=1).argmax()] += STACKED
+    weights = start / start.sum()
+    for _ in range(STACKING):
+        share = logs + np.log(weights)[:, None]
+        share = np.exp(share - logsumexp(share, axis=0))
+        weights = (share.sum(axis=1) + 0.1 * start) / (logs.shape[1] + 0.1 * start.sum())
+    return np.asarray(weights)

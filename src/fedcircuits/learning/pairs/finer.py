@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.learning.chow_liu.states import Index
+from fedcircuits.learning.pairs.states import Index
 
 LEAST = 1e-9  # of a probability whose quantile is taken
 SLOPES = 0.2, 20.0  # of quantiles beyond the outer ends

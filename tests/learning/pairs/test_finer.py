@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from fedcircuits.learning.chow_liu.finer import FinerStates
+from fedcircuits.learning.pairs.finer import FinerStates
 
 FINE = FinerStates(np.full(24, 18.0), np.arange(24) * 7 // 24)
 

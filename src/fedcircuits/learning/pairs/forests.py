@@ -1,0 +1,205 @@
+"""Forests over states of columns, from tables of pairs.
+
+A forest joins columns by edges with tables P(state | parent's state). The weight of an edge is its
+gain on the rows that have both columns, minus the cost of its parameters (BIC), so columns that do
+not depend, or that too few rows join, are in different trees: independent. Tables are shrunk, by
+the amount that maximises the likelihood of the counts, towards a model of few parameters:
+
+    two ordered columns   a normal copula: their correlation determines the joint distribution, so
+                          that fine states of few rows have smooth tables
+    others                the frequencies of the states
+
+With classes every class has tables of its own, for the same edges. A forest leaves out most pairs
+of columns, so a second one avoids the edges of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln, ndtr, ndtri
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.learning.chow_liu.trees import spanning_tree
+from fedcircuits.learning.pairs.states import (
+    RESIDUE,
+    correlation_of,
+    information_left,
+    normal_information_left,
+    normal_scores,
+)
+from fedcircuits.learning.pairs.tables import StateCounts, TablesOfPairs, grouped
+
+PULLS = (10.0, 100.0, 1000.0)  # rows by which tables are drawn towards a normal copula
+MIXED_PULLS = (0.5, 5.0, 50.0)  # and others towards the shares of states
+POINTS = 8  # of a cell at which a copula is evaluated
+AVOIDED = 0.5  # factor on the weight of an edge that an earlier forest has
+OWN_CLASS = 0.25  # rows of other classes in the component of a class
+LEAST = 1e-12
+Edges = Sequence[tuple[int, int]]  # (column, parent), parents first, −1 for a root
+Tables = list[Array]  # by edge P(state | parent's state), (parent's states or 1, states)
+
+
+@dataclass(frozen=True, slots=True)
+class MixedForests:
+    """A mixture: weights, and for each component a forest with its tables."""
+
+    weights: Array
+    forests: list[tuple[Edges, Tables]]
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def table_of(counts: Array, above: Array, below: Array, ordered: bool) -> Array:
+    """P(state | parent's state) from counts of pairs and the shares of both columns' states;
+    ``ordered``: whether both are."""
+    few = copula(counts, above, below) if ordered else np.broadcast_to(below, counts.shape)
+    pull = max(PULLS if ordered else MIXED_PULLS, key=lambda rows: _evidence(counts, rows * few))
+    drawn = counts + RESIDUE * below + pull * few
+    return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
+
+
+def _evidence(counts: Array, prior: Array) -> float:
+    """Log-likelihood of counts, line by line, whose shares are drawn from a Dirichlet prior."""
+    prior = np.maximum(prior, 1e-6)
+    lines = gammaln(prior.sum(axis=1)) - gammaln((prior + counts).sum(axis=1))
+    return float(lines.sum() + (gammaln(prior + counts) - gammaln(prior)).sum())
+
+
+def copula(counts: Array, above: Array, child: Array) -> Array:
+    """P(state | parent's state) of two normal variables with the correlation of these counts."""
+    a, b, total = normal_scores(above), normal_scores(child), max(float(counts.sum()), 1e-9)
+    p = counts / total
+    cross = a @ p @ b - (a @ p.sum(axis=1)) * (b @ p.sum(axis=0))
+    left = max(float(np.sqrt((a**2 @ above) * (b**2 @ child))), 1e-9)
+    few = total / (total + 3)  # of few rows a correlation may be chance
+    r = float(correlation_of(few * cross / left, min(left, 1.0)))
+    starts = np.cumsum(above) - above
+    steps = (np.arange(POINTS) + 0.5) / POINTS
+    z = ndtri(np.clip(starts[:, None] + above[:, None] * steps, 1e-9, 1 - 1e-9))
+    ends = ndtri(np.append(0.0, np.cumsum(child)).clip(0, 1))
+    ends[-1] = np.inf
+    below = ndtr((ends - r * z[:, :, None]) / np.sqrt(1 - r * r))
+    table = np.maximum(np.diff(below, axis=2).mean(axis=1), 0.0)
+    return np.asarray(table / table.sum(axis=1, keepdims=True))
+
+
+# ---------------------------------------------------------------------- forests
+
+
+def worth_of_edges(tables: TablesOfPairs, by_class: bool) -> Array:
+    """What edges gain (columns, columns): nats per row that has both columns, less their cost. By
+    class, the class itself has none."""
+    number = len(tables.columns)
+    worth = np.full((number, number), -1.0)
+    for i in range(number):
+        for j in range(i):
+            if by_class and tables.known in (i, j):
+                continue
+            counted = tables.pair(i, j, by_class).rows
+            ordered = tables.columns[i].ordered and tables.columns[j].ordered
+            gains = [_worth(rows, ordered) * rows.sum() for rows in counted]
+            worth[i, j] = worth[j, i] = sum(gains) / max(float(counted.sum()), 1.0)
+    return worth
+
+
+def _worth(rows: Array, ordered: bool) -> float:
+    gain = information_left(rows)
+    return max(gain, normal_information_left(rows)) if ordered else gain
+
+
+def differing_forests(worth: Array, number: int) -> list[Edges]:
+    """The best forest, and others that avoid edges of those before."""
+    forests: list[Edges] = []
+    left = worth.copy()
+    for _ in range(number):
+        forests.append(spanning_tree(left, 0.0))
+        for column, parent in forests[-1]:
+            if parent >= 0:
+                left[column, parent] *= AVOIDED
+                left[parent, column] *= AVOIDED
+    return forests
+
+
+class ForestModel:
+    """A forest with its tables, of all rows or by class."""
+
+    def __init__(self, tables: TablesOfPairs, edges: Edges, by_class: bool) -> None:
+        self.tables, self.edges, self.by_class = tables, edges, by_class
+        self.shares = [class_shares(tables, c, by_class) for c in range(len(tables.columns))]
+        every = [self._tables(column, parent) for column, parent in edges]
+        self.components = [list(own) for own in zip(*every, strict=True)]
+
+    def _tables(self, column: int, parent: int) -> list[Array]:
+        """Of an edge, for every component."""
+        if parent < 0:
+            return [line[None] for line in self.shares[column]]
+        ordered = self.tables.columns[column].ordered and self.tables.columns[parent].ordered
+        every = self.tables.spread(parent, column, self.by_class)
+        return [
+            table_of(rows, above, below, ordered)
+            for rows, above, below in zip(
+                every, self.shares[parent], self.shares[column], strict=True
+            )
+        ]
+
+    def mixed(self) -> MixedForests:
+        weights = component_weights(self.tables, self.by_class)
+        return MixedForests(weights, [(self.edges, own) for own in self.components])
+
+    def gain(self, held: TablesOfPairs) -> float:
+        """Nats per row that rows held back gain over independent columns."""
+        roots = [column for column, parent in self.edges if parent < 0]
+        gained = class_gain(held, self.shares, roots, self.by_class)
+        for at, (column, parent) in enumerate(self.edges):
+            if parent >= 0:
+                counted = held.pair(parent, column, self.by_class)
+                whole = grouped(self.tables.columns[column].shares, counted.groups[1])
+                logs = [np.log(self._grouped(at, q, counted) / whole)
+                        for q in range(len(counted.rows))]  # fmt: skip
+                gained += _per_row(counted.rows, np.stack(logs))
+        return gained
+
+    def _grouped(self, at: int, component: int, counted: StateCounts) -> Array:
+        """The table of an edge for groups of states."""
+        above = self.shares[self.edges[at][1]][component]
+        joint = grouped(above[:, None] * self.components[component][at], counted.groups[1])
+        lines = grouped(joint.T, counted.groups[0]).T
+        whole = np.maximum(lines.sum(axis=1, keepdims=True), LEAST)
+        return np.asarray(np.maximum(lines / whole, LEAST))
+
+
+def component_weights(tables: TablesOfPairs, by_class: bool) -> Array:
+    if not by_class:
+        return np.ones(1)
+    return np.asarray((tables.of_classes + 1) / (tables.of_classes + 1).sum())
+
+
+def class_shares(tables: TablesOfPairs, column: int, by_class: bool) -> Array:
+    """Shares of states (components, states): of the class, in the component of a class, itself."""
+    if not by_class or column != tables.known:
+        return tables.shares(column, by_class)
+    rows = tables.columns[column].rows
+    own = np.eye(len(rows)) + OWN_CLASS * rows / max(rows.sum(), 1.0) ** 2
+    return np.asarray(own / own.sum(axis=1, keepdims=True))
+
+
+def class_gain(
+    held: TablesOfPairs, shares: Sequence[Array], columns: Sequence[int], by_class: bool
+) -> float:
+    """What rows held back gain by what a class says of these columns."""
+    gained = 0.0
+    for column in columns:
+        if not by_class or column == held.known:
+            continue
+        rows, groups = held.singles[column].rows[:-1], held.singles[column].groups[0]
+        whole = grouped(held.columns[column].shares, groups)
+        gained += _per_row(rows, np.log(np.maximum(grouped(shares[column], groups), LEAST) / whole))
+    return gained
+
+
+def _per_row(rows: Array, logs: Array) -> float:
+    return float((rows * logs).sum()) / max(float(rows.sum()), 1.0)
