@@ -73,7 +73,7 @@ def test_train_tells_the_split_and_what_crossed(home: Path) -> None:
     rows = [line.replace(",", "").split() for line in table.splitlines()[1:] if line]
     assert [row[0] for row in rows] == ["agree", "key", "rows", "count", "graph", "all"]
     assert sum(int(row[2]) for row in rows[:-1]) == int(rows[-1][2])
-    assert "the cluster of each row (rows are" in printed
+    assert "for every pair of columns how many rows" in printed
     assert "wrote model.fc, and model.schema.toml" in printed
 
 

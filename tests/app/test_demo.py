@@ -53,8 +53,8 @@ def test_it_compares(ran: tuple[Path, str, str]) -> None:
     assert likelihood["by rows: federated"] > likelihood["all rows, LearnSPN"] - 3
     for by in ("rows", "columns"):
         assert likelihood[f"by {by}: federated"] > likelihood["all rows, mixture of 8 products"] + 2
-    for by in ("columns", "both"):  # by rows EM goes on sums under masks, which take more
-        assert crossed[f"by {by}: federated"] < crossed["all rows, LearnSPN"]
+    rows = crossed.pop("all rows, LearnSPN"), crossed.pop("all rows, mixture of 8 products")
+    assert rows[0] == rows[1] and all(sent < 5e6 for sent in crossed.values())
     assert errors == "", "no progress unless on a terminal, and no warnings"
 
 
@@ -63,7 +63,7 @@ def test_it_answers_across_the_parties(ran: tuple[Path, str, str]) -> None:
     before, after = map(int, re.findall(r"(\d+) %[;.]", printed))
     assert before < after
     assert re.search(r"gives the same number, (bit for bit|up to \de-1[3-9])\.", printed)
-    assert "the cluster of each row (rows are" in printed
+    assert "for every pair of columns how many rows" in printed
 
 
 def test_the_report_has_all_that_was_printed(ran: tuple[Path, str, str]) -> None:

@@ -33,6 +33,7 @@ MOST_COARSE = 8  # cells of a column where two of a party's columns are in a vie
 MOST_BLOCKS = 200  # of columns, every pair of which is a view
 ROWS_ALIKE = 8  # by their cells in a view
 ROWS_OF_PAIR = 2  # of two cells of different parties, on average
+ROWS_OF_OWN_PAIR = 5  # of two cells of one party; fewer than its least count join
 MOST_ROWS = 5_000  # of a view
 ENOUGH_ROWS = 1_000  # of a view: for fewer, blocks have several columns
 MOST_TOKENS = 3_000_000  # of all rows in all views, by all parties
@@ -126,8 +127,8 @@ def cell_plans(
             for name in _in_order(schema, hello.schema.names)
         )
         parts = classes if target in hello.schema.names else 1
-        alike = hello.rows / thinned / parts / ROWS_ALIKE
-        coarse = int(np.clip(np.sqrt(alike / 2), 2, MOST_COARSE))
+        together = hello.rows / thinned / parts / ROWS_OF_OWN_PAIR
+        coarse = int(np.clip(np.sqrt(together), 2, MOST_COARSE))
         plans[party] = CellPlan(tasks, len(blocks), coarse, thinned)
     return plans
 
