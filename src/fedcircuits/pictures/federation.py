@@ -6,7 +6,7 @@ of the root are as wide as their weights.
 
 With many leaves, single edges cannot be followed. Each party is then a panel with a square per
 circuit, sorted and shaded by weight: the total weight of the children of the root that contain it.
-One band leads from the combinations, held by the coordinator, to each party. If there are many
+One band leads from the sums and products, held by the coordinator, to each party. If there are many
 parties, or many circuits of one, only the first are drawn and the others counted.
 """
 
@@ -74,7 +74,8 @@ def panels_drawing(
 
     def paint(figure: Figure, left: float, bottom: float) -> None:
         axes = sheet(figure, left, bottom, WIDE, height)
-        _paint_top(axes, len(circuit.root.children), height)
+        inner = len(circuit.nodes) - sum(1 for _ in circuit.leaves())
+        _paint_top(axes, inner, height)
         top = height - TOP - BAND
         for row, tall in zip(rows, heights, strict=True):
             for i, party in enumerate(row):
@@ -129,9 +130,9 @@ def _lines(party: PartyPanel, per_row: int) -> int:
     return math.ceil(number / per_row) + (len(party.shares) > MOST_SQUARES)
 
 
-def _paint_top(axes: Axes, combinations: int, height: float) -> None:
-    words = f"⊕  {combinations:,} combinations, at the coordinator"
-    wide = 3.4
+def _paint_top(axes: Axes, nodes: int, height: float) -> None:
+    words = f"⊕  {nodes:,} sums and products, at the coordinator"
+    wide = 3.6
     rounded_box(axes, (WIDE - wide) / 2, height - TOP + 0.06, wide, 0.36, "sum", 0.08, 1.1)
     style = {"ha": "center", "va": "center", "zorder": 4}
     label(axes, WIDE / 2, height - TOP + 0.24, words, INK, TEXT + 1, weight="bold", **style)
