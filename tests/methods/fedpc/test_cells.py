@@ -140,9 +140,9 @@ def test_cells_that_were_asked_for_are_taken() -> None:
     sizes = [int(np.prod(radixes(ASKED, view, own, SCHEMA))) for view, own in ASKED.views()]
     assert sizes == [5, 6, 16]
     for at, size in zip((0, 4, 8), sizes, strict=True):
-        cells(codes=code(at, size - 1)).check(ASKED, SCHEMA, "north")
+        cells(codes=code(at, size - 1)).check(ASKED, SCHEMA, "north", 400)
     nothing = {"tokens": TOKENS[:0], "codes": np.zeros(0, np.int8)}
-    cells(**nothing).check(ASKED, SCHEMA, "north")
+    cells(**nothing).check(ASKED, SCHEMA, "north", 400)
 
 
 WRONG: dict[str, tuple[str, object]] = {
@@ -166,6 +166,7 @@ WRONG: dict[str, tuple[str, object]] = {
     "finest cells that fall": ("finest", {"x": FinestCells((9, 9), (1, 0))}),
     "a finest cell in one too far": ("finest", {"x": FinestCells((9, 9), (0, 4))}),
     "too many finest cells": ("finest", {"x": FinestCells((9,) * 25, (0,) * 25)}),
+    "finest cells of more rows than it holds": ("finest", {"x": FinestCells((9, 2**61), (0, 1))}),
     "finest cells of what others model": ("finest", {"x": FINEST, "y": FINEST}),
 }
 
@@ -174,16 +175,16 @@ WRONG: dict[str, tuple[str, object]] = {
 def test_wrong_cells_blame_their_sender(name: str) -> None:
     field, value = WRONG[name]
     with pytest.raises(MessageError, match=rf"(?s)north.*{field}|{field}.*north"):
-        cells(**{field: value}).check(ASKED, SCHEMA, "north")
+        cells(**{field: value}).check(ASKED, SCHEMA, "north", 400)
 
 
 def test_who_sends_in_no_view_sends_nothing() -> None:
     """A party that holds nothing but numbers of one block that is not there."""
     nothing = CellPlan((), 3)
     said = {"tokens": TOKENS[:0], "codes": np.zeros(0, np.int8), "finest": {}}
-    cells(**said).check(nothing, SCHEMA, "north")
+    cells(**said).check(nothing, SCHEMA, "north", 400)
     with pytest.raises(MessageError, match="north"):
-        cells(finest={}).check(nothing, SCHEMA, "north")
+        cells(finest={}).check(nothing, SCHEMA, "north", 400)
 
 
 # ---------------------------------------------------------------------- finest cells
@@ -369,7 +370,7 @@ def test_every_code_of_a_party_has_the_least_count_of_its_rows(least: int, parti
     split = fc.split(table, parties, by="columns", target="kind")
     plans = plans_of(split, table.schema, "kind")
     for party, message in sent_by(split, plans, least).items():
-        message.check(plans[party], table.schema, party)
+        message.check(plans[party], table.schema, party, 300)
         views = len(plans[party].views())
         for codes in np.asarray(message.codes).reshape(views, -1):
             assert np.unique(codes, return_counts=True)[1].min() >= least

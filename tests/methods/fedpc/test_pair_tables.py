@@ -29,7 +29,7 @@ def tables_of(parties: fc.Federation, schema: fc.Schema, target: str | None) -> 
     plans = plans_of(parties, schema, target)
     sent = sent_by(parties, plans, 1)
     for party, message in sent.items():
-        message.check(plans[party], schema, party)
+        message.check(plans[party], schema, party, len(parties[party].table))
     models = {t.column: p for p, plan in plans.items() for t in plan.tasks if t.models}
     return _ViewTables(sent, plans, schema, {n: models[n] for n in schema.names}).all()
 

@@ -105,13 +105,14 @@ class PairCells(Message, frozen=True):
     finest: dict[str, FinestCells]  # of the columns that it models
     alone: Nats  # a held-out row gains by a circuit of the columns it models over their cells
 
-    def check(self, plan: CellPlan, schema: Schema, sender: str) -> None:
-        """MessageError unless it has what was asked for."""
+    def check(self, plan: CellPlan, schema: Schema, sender: str, held: int) -> None:
+        """MessageError unless it has what was asked for; ``held``: the rows of the sender."""
         views = plan.views()
         require(bool(np.isfinite(self.alone)), sender, PairCells, "alone", "expected a number")
         rows = len(self.tokens) // max(len(views), 1)
         require_shape(self.tokens, (rows * len(views),), sender, PairCells, "tokens")
         require_shape(self.codes, (rows * len(views),), sender, PairCells, "codes")
+        require(rows <= held, sender, PairCells, "tokens", f"expected {held:,} rows or fewer")
         problem = "expected tokens of unsigned 32 bits, rising in every view"
         lists = self.tokens.reshape(len(views), rows)
         fits = self.tokens.dtype == np.uint32 and bool((lists[:, 1:] >= lists[:, :-1]).all())
@@ -125,6 +126,8 @@ class PairCells(Message, frozen=True):
         fits = self.finest.keys() == models.keys()
         fits = fits and all(self.finest[name].fits(most) for name, most in models.items())
         require(fits, sender, PairCells, "finest", f"expected finest cells of {', '.join(models)}")
+        fits = all(sum(own.rows) <= held for own in self.finest.values())
+        require(fits, sender, PairCells, "finest", f"expected cells of {held:,} rows or fewer")
 
 
 def alone_name(party: str) -> str:

@@ -48,11 +48,13 @@ APART = (
 UNJOINED = "no row is held by two parties: their columns are assumed to be independent"
 
 
-def collect_cells(plans: Mapping[str, CellPlan], schema: Schema) -> Flow[dict[str, PairCells]]:
-    """What parties send of their rows."""
+def collect_cells(
+    plans: Mapping[str, CellPlan], schema: Schema, held: Mapping[str, int]
+) -> Flow[dict[str, PairCells]]:
+    """What parties send of their rows, of which each holds so many."""
     sent = yield from gather(tuple(plans), PairCells)
     for party, message in sent.items():
-        message.check(plans[party], schema, party)
+        message.check(plans[party], schema, party, held[party])
     return sent
 
 

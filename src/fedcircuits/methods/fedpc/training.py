@@ -287,8 +287,8 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
     where = None
     pairs = split.tokens and plan.dependence == "pairs"
     cells = cell_plans(split.schema, hellos, plan.target) if pairs else {}
+    held = {p: hello.rows for p, hello in hellos.items()}
     if split.tokens:
-        held = {p: hello.rows for p, hello in hellos.items()}
         where = yield from match_tokens(held, assignments[members[0]].holders)
         cells = {} if split.of_rows(where) else cells
         divisions, notes = ([], ()) if cells else divisions_of(split, members, where, plan)
@@ -303,7 +303,7 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
         message.check(party, divisions, hellos[party].rows)
     rng, chosen = np.random.default_rng([plan.seed, 0]), tuple[str, ...]()
     if where is not None and cells:
-        sent = yield from latent.collect_cells(cells, split.schema)
+        sent = yield from latent.collect_cells(cells, split.schema, held)
         part, notes = latent.by_forest(sent, cells, where, split.schema, rng)
         parts = [part]
     else:
