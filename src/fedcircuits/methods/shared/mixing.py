@@ -44,7 +44,7 @@ from fedcircuits.methods.refinement.roles import are_likelihoods, statistics_pro
 from fedcircuits.methods.shared import suspects
 from fedcircuits.methods.shared.alone import FLOOR, Learned, log_values, mixture
 from fedcircuits.methods.shared.em import SCALE, em_by_sums
-from fedcircuits.methods.shared.summing import SummedColumns, SummedRows, summed_columns
+from fedcircuits.methods.shared.summing import SummedColumns, SummedRows, making, summed_columns
 from fedcircuits.methods.shared.suspects import Judge
 from fedcircuits.methods.shared.training import (
     LearnedTogether,
@@ -255,6 +255,9 @@ def _weighed(site: Sharing, logs: Array) -> Flow[SharedChoice]:
     total = yield from summed("shared/judged", logs.sum(axis=1), logs.shape[1], JUDGED)
     number = max(float(total[-1]), 1.0)
     scores = total[:-1] / number
+    with making("shared/judged", site.plan.members):
+        if not are_likelihoods(scores, len(site.table.schema)):
+            raise ValueError("expected log-likelihoods of rows")
     behind = np.ones(len(logs))
     behind[scores.argmax()] += PREFERRED
     weights, likely = behind / behind.sum(), 0.0
