@@ -125,3 +125,15 @@ def test_edges_by_chance_are_refused() -> None:
     tables = counted(states, (4,) * 10, (True,) * 5 + (False,) * 5)
     learned = learn_pairs(tables, np.random.default_rng(0))
     assert learned.refused and flat(learned).all() and len(learned.mixture.weights) == 1
+
+
+@pytest.mark.parametrize("rows", [40, 150])
+def test_columns_that_do_not_depend_are_seldom_joined(rows: int) -> None:
+    """Neither by forests nor by factors, which rows held back do not confirm."""
+    joined = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        states = rng.integers(4, size=(rows, 10))
+        tables = counted(states, (4,) * 10, (True,) * 5 + (False,) * 5)
+        joined += len(learn_pairs(tables, rng).mixture.weights) > 1
+    assert joined <= 3

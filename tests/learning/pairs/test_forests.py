@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from fedcircuits.learning.pairs.copulas import copula, correlation
 from fedcircuits.learning.pairs.forests import (
     Edges,
     ForestModel,
@@ -73,8 +74,10 @@ def test_ordered_columns_lean_on_their_correlation() -> None:
 
 
 def of_edge(tables: TablesOfPairs, ordered: bool) -> np.ndarray:
-    shares = [tables.shares(c, False)[0] for c in range(2)]
-    return table_of(tables.pair(0, 1, False).rows[0], *shares, ordered)
+    above, below = (tables.shares(c, False)[0] for c in range(2))
+    rows = tables.pair(0, 1, False).rows[0]
+    few = copula(correlation(rows, above, below), above, below) if ordered else below[None]
+    return table_of(rows, few, below, ordered)
 
 
 def test_columns_that_no_row_joins_are_apart() -> None:

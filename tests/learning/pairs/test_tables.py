@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcircuits.learning.pairs.tables import StateCounts, TablesOfPairs, grouped
+from fedcircuits.learning.pairs.tables import StateCounts, TablesOfPairs
 from tests.learning.pairs.counting import counted
 
 SIZES, ORDERED = (3, 6, 2, 4), (False, True, False, True)
@@ -52,7 +52,6 @@ def test_pairs_are_contingency_tables_whichever_comes_first(known: int | None) -
             both = (states[:, [i, j]] >= 0).all(axis=1)
             np.add.at(expected, (states[both, i], states[both, j]), 1.0)
             assert (tables.pair(i, j, by_class=False).rows == expected).all()
-            assert tables.spread(i, j, by_class=False)[0] == pytest.approx(expected)
 
 
 def test_by_class_rows_of_unknown_class_do_not_count() -> None:
@@ -67,17 +66,16 @@ def test_by_class_rows_of_unknown_class_do_not_count() -> None:
     assert tables.shares(1, True).sum(axis=1) == pytest.approx(1)
 
 
-def test_tables_of_groups_are_put_down_by_the_rows_of_states() -> None:
-    """Groups keep their counts, and a state has its share of its group's."""
-    groups = {1: np.array([0, 0, 0, 1, 1, 2]), 3: np.array([0, 1, 1, 1])}
-    states = some_rows(400, gaps=0.0)
-    coarse = counted(states, SIZES, ORDERED, groups=groups)
-    found = coarse.spread(1, 3, by_class=False)[0]
-    assert grouped(grouped(found, groups[3]).T, groups[1]).T == pytest.approx(
-        coarse.pair(1, 3, False).rows[0]
-    )
-    own = coarse.columns[1].rows
-    assert found[:3].sum(axis=1) == pytest.approx(own[:3] / own[:3].sum() * own[:3].sum())
+def test_states_in_parts_share_their_rows_evenly() -> None:
+    """Groups keep their counts, and the parts of a state are in its group."""
+    groups = {1: np.array([0, 0, 0, 1, 1, 2])}
+    coarse = counted(some_rows(400, gaps=0.0), SIZES, ORDERED, groups=groups)
+    fine = coarse.finer({1: 3})
+    assert fine.columns[1].rows == pytest.approx(np.repeat(coarse.columns[1].rows / 3, 3))
+    assert fine.pair(1, 3, False).groups[0].tolist() == np.repeat(groups[1], 3).tolist()
+    assert fine.single(1, False).groups[0].tolist() == np.repeat(groups[1], 3).tolist()
+    assert (fine.pair(1, 3, False).rows == coarse.pair(1, 3, False).rows).all()
+    assert fine.columns[3].rows.tolist() == coarse.columns[3].rows.tolist()
 
 
 def test_rows_are_those_that_pairs_are_counted_in() -> None:

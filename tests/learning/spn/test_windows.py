@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 import fedcircuits as fc
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.learning.least_counts import rare_mixed
-from fedcircuits.learning.spn.windows import cell_leaves
+from fedcircuits.learning.spn.windows import cell_leaves, parts_of
 from fedcircuits.methods.fedpc.cells import cells_of
 from fedcircuits.methods.fedpc.views import CellTask
 
@@ -27,8 +27,9 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def mixed(table: fc.Table, cells: np.ndarray, test: np.ndarray) -> np.ndarray:
-    leaves, rows = cell_leaves(table, "x", cells, LEAST), np.bincount(cells[cells >= 0])
+def mixed(table: fc.Table, cells: np.ndarray, test: np.ndarray, parts: int = 1) -> np.ndarray:
+    leaves = cell_leaves(table, "x", cells, LEAST, parts)
+    rows = np.repeat(np.bincount(cells[cells >= 0]) / parts, parts)
     logs = [
         Distribution(*leaf).log_likelihood(test) + np.log(rows[k]) for k, leaf in leaves.items()
     ]
@@ -49,6 +50,47 @@ def test_a_column_in_cells_is_as_likely_as_by_itself(name: str, rows: int) -> No
             alone = fc.LearnSPN(least_count=LEAST, random_state=0).fit(train).score_samples(test)
             gains.append(float((mixed(train, cells, test.values) - alone).mean()))
     assert np.mean(gains) > -0.02 and min(gains) > -0.15
+
+
+@pytest.mark.parametrize("name", ["normal", "skewed", "far out", "two modes"])
+@pytest.mark.parametrize("rows", [40, 250])
+def test_a_column_in_parts_of_cells_is_as_likely_as_by_itself(name: str, rows: int) -> None:
+    rng, gains = np.random.default_rng(rows), []
+    for _ in range(4):
+        every = fc.Table.of({"x": COLUMNS[name](rng, rows + 2_000)})
+        train, test = every.rows(np.arange(rows)), every.rows(np.arange(rows, rows + 2_000))
+        for most in (3, 24):
+            cells = cells_of(train, CellTask("x", most, True), LEAST)
+            parts = parts_of(train, "x", cells, LEAST)
+            assert parts > 1
+            alone = fc.LearnSPN(least_count=LEAST, random_state=0).fit(train).score_samples(test)
+            gains.append(float((mixed(train, cells, test.values, parts) - alone).mean()))
+    assert np.mean(gains) > -0.05 and min(gains) > -0.25
+
+
+def test_parts_are_in_rising_order_and_have_their_share_of_the_cell() -> None:
+    table = fc.Table.of({"x": np.random.default_rng(0).gamma(2.0, size=500)})
+    cells = cells_of(table, CellTask("x", 6, True), LEAST)
+    parts = parts_of(table, "x", cells, LEAST)
+    leaves = cell_leaves(table, "x", cells, LEAST, parts)
+    assert parts == 16 and list(leaves) == list(range(6 * 16))
+    grid = np.linspace(-2, 30, 64_001)[:, None]
+    density = np.exp([Distribution(*leaf).log_likelihood(grid) for leaf in leaves.values()])
+    assert density.sum(axis=1) * (grid[1, 0] - grid[0, 0]) == pytest.approx(1, abs=0.02)
+    means = (density * grid[:, 0]).sum(axis=1) / density.sum(axis=1)
+    assert (np.diff(means) > 0).all()
+    for k in range(1, 5):  # beyond the outer ones are tails
+        own = density[k * parts : (k + 1) * parts].mean(axis=0)
+        x = table.values[cells == k, 0]
+        near = (grid[:, 0] > x.min() - 0.05) & (grid[:, 0] < x.max() + 0.05)
+        assert own[near].sum() > 0.85 * own.sum()
+
+
+@pytest.mark.parametrize("name", ["mostly zero", "counts", "categories", "yes or no"])
+def test_columns_that_are_not_smooth_have_no_parts(name: str) -> None:
+    table = fc.Table.of({"x": COLUMNS[name](np.random.default_rng(0), 300)})
+    cells = cells_of(table, CellTask("x", 6, True), LEAST)
+    assert parts_of(table, "x", cells, LEAST) == 1
 
 
 def test_windows_lie_at_their_cells() -> None:

@@ -106,6 +106,26 @@ def test_it_is_about_the_same_for_any_number_of_parties() -> None:
     assert scores[0] > scores[-1] - 0.3
 
 
+@functools.cache
+def collinear() -> tuple[fc.Table, fc.Table]:
+    """Three measures of one size, whose correlations are about 0.995, and others."""
+    rng = np.random.default_rng(3)
+    size, other = rng.normal(size=800), rng.normal(size=800)
+    near = {f"size {i}": np.exp(0.3 * (size + 0.1 * rng.normal(size=800))) for i in range(3)}
+    more = {"depth": other, "weight": 0.7 * size + other + 0.5 * rng.normal(size=800)}
+    kind = np.where(size + rng.normal(size=800) > 0, "a", "b")
+    return halves(fc.Table.of(pd.DataFrame(near | more).assign(kind=kind)))
+
+
+@pytest.mark.parametrize("parties", [2, 6])
+def test_columns_that_nearly_determine_each_other(parties: int) -> None:
+    """Of one party or of two: cells are too coarse for them, and their parts are not."""
+    train, test = collinear()
+    model = learned(train, parties)
+    one = fc.LearnSPN(target="kind", random_state=0).fit(train)
+    assert model.score(test) > one.score(test) - 0.5
+
+
 def test_few_rows_of_several_classes() -> None:
     """Two columns of one party are in few cells there, so that few parties know them less well."""
     train, test = usual()

@@ -156,8 +156,7 @@ class FactorModel:
         return np.asarray(means @ precise @ np.linalg.inv(inner))
 
     def mixed(self) -> MixedForests:
-        points, prior, around = self.grid
-        known, every = self.known, range(len(self.known.tables.columns))
+        prior, known, every = self.grid[1], self.known, range(len(self.known.tables.columns))
         at = {c: x for x, c in enumerate(known.ranked)}
         weights: list[Array] = []
         forests: list[tuple[Edges, Tables]] = []
@@ -166,9 +165,7 @@ class FactorModel:
             for c in every:
                 share = known.shares[c][q]
                 if c in at:
-                    own = self.loadings[q, at[c]]
-                    noise = 1 - float(own @ own) * (1 - around)
-                    lines.append(_cut(share, points @ own, noise))
+                    lines.append(self._cut(q, at[c]))
                 elif c in self.means:
                     lines.append(self._states(c, q))
                 else:
@@ -177,6 +174,13 @@ class FactorModel:
             edges = [(c, -1) for c in every]
             forests += [(edges, [line[z][None] for line in lines]) for z in range(len(prior))]
         return MixedForests(np.concatenate(weights), forests)
+
+    def _cut(self, component: int, at: int) -> Array:
+        """P(state | z) (points, states) of a ranked column."""
+        points, _, around = self.grid
+        own = self.loadings[component, at]
+        noise = 1 - float(own @ own) * (1 - around)
+        return _cut(self.known.shares[self.known.ranked[at]][component], points @ own, noise)
 
     def _states(self, column: int, component: int) -> Array:
         """P(state | z) (points, states) of an unordered column."""
@@ -210,7 +214,7 @@ class FactorModel:
             expected = (vectors * np.maximum(values, LEAST_NOISE)) @ vectors.T
             fit = np.trace(moments) - np.trace(np.linalg.solve(expected, moments))
             normal = 0.5 * (fit - float(np.linalg.slogdet(expected)[1]))
-            gained += float(weight) * (normal + self._told(q))
+            gained += float(weight) * (normal + self._of_unordered(held, q))
         return gained
 
     def _moments(self, held: TablesOfPairs, component: int) -> tuple[Array, Array]:
@@ -218,7 +222,8 @@ class FactorModel:
         known, q = self.known, component
         size = len(known.ranked)
         moments, expected = np.eye(size), np.eye(size)
-        correlation = self.loadings[q] @ self.loadings[q].T
+        around = self.grid[2]  # what points of the grid do not tell apart
+        correlation = (1 - around) * self.loadings[q] @ self.loadings[q].T
         for x, i in enumerate(known.ranked):
             for y, j in enumerate(known.ranked[:x]):
                 counted = held.pair(i, j, known.by_class)
@@ -236,18 +241,34 @@ class FactorModel:
                 moments[x, x] = min(square, MOST_SQUARE)
         return moments, expected
 
-    def _told(self, component: int) -> float:
+    def _of_unordered(self, held: TablesOfPairs, component: int) -> float:
         """Nats that unordered columns and factors say about each other, by how well the ranked
-        columns tell the factors."""
+        columns tell the factors, as far as pairs held back show it."""
         loadings, (_, prior, _) = self.loadings[component], self.grid
         inner = loadings.T @ (loadings / _noise(loadings)[:, None])
         number = loadings.shape[1]
         reliable = float(np.trace(inner @ np.linalg.inv(inner + np.eye(number)))) / number
-        told = 0.0
+        nats = 0.0
         for column in self.means:
             table = self._states(column, component)
-            told += float(prior @ (table * np.log(table / (prior @ table))).sum(axis=1))
-        return float(reliable * told)
+            expected = float(prior @ (table * np.log(table / (prior @ table))).sum(axis=1))
+            nats += expected * self._confirmed(held, component, column, table)
+        return float(reliable * nats)
+
+    def _confirmed(self, held: TablesOfPairs, component: int, column: int, table: Array) -> float:
+        """What the pairs of an unordered column and ranked ones gain in rows held back, as a share
+        of what they would if the model were right; ``table``: P(state | z)."""
+        prior, gained, expected = self.grid[1], 0.0, 0.0
+        for at, ranked in enumerate(self.known.ranked):
+            counted = held.pair(column, ranked, self.known.by_class)
+            rows, (first, second) = counted.rows[component], counted.groups
+            if rows.sum() > 0:
+                own = grouped(self._cut(component, at), second)
+                joint = (prior[:, None] * grouped(table, first)).T @ own
+                logs = np.log(joint / (joint.sum(axis=1, keepdims=True) * joint.sum(axis=0)))
+                gained += float((rows * logs).sum() / rows.sum())
+                expected += float((joint * logs).sum())
+        return float(np.clip(gained / max(expected, 1e-12), -1.0, 1.0))
 
 
 def points_of(factors: int) -> int:

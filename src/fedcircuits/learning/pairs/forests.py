@@ -19,25 +19,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln, ndtr, ndtri
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.chow_liu.trees import spanning_tree
+from fedcircuits.learning.pairs.copulas import (
+    LEAST,
+    States,
+    copula,
+    correlation,
+    correlations,
+)
 from fedcircuits.learning.pairs.states import (
     RESIDUE,
-    correlation_of,
+    evidence,
     information_left,
     normal_information_left,
-    normal_scores,
 )
 from fedcircuits.learning.pairs.tables import StateCounts, TablesOfPairs, grouped
 
 PULLS = (10.0, 100.0, 1000.0)  # rows by which tables are drawn towards a normal copula
 MIXED_PULLS = (0.5, 5.0, 50.0)  # and others towards the shares of states
-POINTS = 8  # of a cell at which a copula is evaluated
+COLLINEAR = 0.8  # correlation from which states are divided
+APART = 1e-3  # of states within groups that do not hang together
 AVOIDED = 0.5  # factor on the weight of an edge that an earlier forest has
 OWN_CLASS = 0.25  # rows of other classes in the component of a class
-LEAST = 1e-12
 Edges = Sequence[tuple[int, int]]  # (column, parent), parents first, −1 for a root
 Tables = list[Array]  # by edge P(state | parent's state), (parent's states or 1, states)
 
@@ -53,41 +58,47 @@ class MixedForests:
 # ---------------------------------------------------------------------- tables
 
 
-def table_of(counts: Array, above: Array, below: Array, ordered: bool) -> Array:
-    """P(state | parent's state) from counts of pairs and the shares of both columns' states;
-    ``ordered``: whether both are."""
-    few = copula(counts, above, below) if ordered else np.broadcast_to(below, counts.shape)
-    pull = max(PULLS if ordered else MIXED_PULLS, key=lambda rows: _evidence(counts, rows * few))
+def joint_of(counts: Array, parent: States, child: States, r: float) -> Array:
+    """P(parent's state, state) from counts of pairs of groups. Within groups two ordered columns
+    have a normal copula of correlation ``r``, and one beside states without order normal quantiles
+    (finer.py)."""
+    ordered = parent.ordered and child.ordered
+    few = copula(r, parent.whole, child.whole) if ordered else child.whole[None]
+    table = parent.whole[:, None] * table_of(counts, few, child.whole, ordered)
+    if ordered:
+        fine = (1 - APART) * copula(r, parent.shares, child.shares) + APART * child.shares
+        fine *= parent.shares[:, None]
+        coarse = grouped(grouped(fine, child.groups).T, parent.groups).T
+        ratio = table / np.maximum(coarse, LEAST)
+        joint = fine * ratio[parent.groups][:, child.groups]
+    else:
+        joint = child.spread(parent.spread(table.T).T)
+    return np.asarray(np.maximum(joint, LEAST**2))
+
+
+def table_of(counts: Array, few: Array, below: Array, ordered: bool) -> Array:
+    """P(group | parent's group) from counts of pairs, what ``few`` parameters say of it, and the
+    shares of the column's groups; ``ordered``: whether both columns are."""
+    few = np.broadcast_to(few, counts.shape)
+    pull = max(PULLS if ordered else MIXED_PULLS, key=lambda rows: evidence(counts, rows * few))
     drawn = counts + RESIDUE * below + pull * few
     return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
 
 
-def _evidence(counts: Array, prior: Array) -> float:
-    """Log-likelihood of counts, line by line, whose shares are drawn from a Dirichlet prior."""
-    prior = np.maximum(prior, 1e-6)
-    lines = gammaln(prior.sum(axis=1)) - gammaln((prior + counts).sum(axis=1))
-    return float(lines.sum() + (gammaln(prior + counts) - gammaln(prior)).sum())
-
-
-def copula(counts: Array, above: Array, child: Array) -> Array:
-    """P(state | parent's state) of two normal variables with the correlation of these counts."""
-    a, b, total = normal_scores(above), normal_scores(child), max(float(counts.sum()), 1e-9)
-    p = counts / total
-    cross = a @ p @ b - (a @ p.sum(axis=1)) * (b @ p.sum(axis=0))
-    left = max(float(np.sqrt((a**2 @ above) * (b**2 @ child))), 1e-9)
-    few = total / (total + 3)  # of few rows a correlation may be chance
-    r = float(correlation_of(few * cross / left, min(left, 1.0)))
-    starts = np.cumsum(above) - above
-    steps = (np.arange(POINTS) + 0.5) / POINTS
-    z = ndtri(np.clip(starts[:, None] + above[:, None] * steps, 1e-9, 1 - 1e-9))
-    ends = ndtri(np.append(0.0, np.cumsum(child)).clip(0, 1))
-    ends[-1] = np.inf
-    below = ndtr((ends - r * z[:, :, None]) / np.sqrt(1 - r * r))
-    table = np.maximum(np.diff(below, axis=2).mean(axis=1), 0.0)
-    return np.asarray(table / table.sum(axis=1, keepdims=True))
-
-
 # ---------------------------------------------------------------------- forests
+
+
+def strongly_joined(tables: TablesOfPairs) -> set[int]:
+    """Ordered columns that another one tells so well that their states are too coarse for it."""
+    joined: set[int] = set()
+    for i, j in tables.pairs:
+        counted = tables.pair(i, j, False)
+        if tables.columns[i].ordered and tables.columns[j].ordered:
+            wholes = [grouped(tables.columns[c].shares, g)
+                      for c, g in zip((i, j), counted.groups, strict=True)]  # fmt: skip
+            if abs(correlation(counted.rows[0], *wholes)) >= COLLINEAR:
+                joined |= {i, j}
+    return joined
 
 
 def worth_of_edges(tables: TablesOfPairs, by_class: bool) -> Array:
@@ -137,14 +148,20 @@ class ForestModel:
         """Of an edge, for every component."""
         if parent < 0:
             return [line[None] for line in self.shares[column]]
-        ordered = self.tables.columns[column].ordered and self.tables.columns[parent].ordered
-        every = self.tables.spread(parent, column, self.by_class)
-        return [
-            table_of(rows, above, below, ordered)
-            for rows, above, below in zip(
-                every, self.shares[parent], self.shares[column], strict=True
+        counted = self.tables.pair(parent, column, self.by_class)
+        ordered = [self.tables.columns[c].ordered for c in (parent, column)]
+        first, second = counted.groups
+        states = [
+            (States(above, first, ordered[0]), States(below, second, ordered[1]))
+            for above, below in zip(self.shares[parent], self.shares[column], strict=True)
+        ]
+        joints = [
+            joint_of(rows, above, below, r)
+            for rows, (above, below), r in zip(
+                counted.rows, states, correlations(counted.rows, states), strict=True
             )
         ]
+        return [joint / joint.sum(axis=1, keepdims=True) for joint in joints]
 
     def mixed(self) -> MixedForests:
         weights = component_weights(self.tables, self.by_class)
@@ -157,19 +174,18 @@ class ForestModel:
         for at, (column, parent) in enumerate(self.edges):
             if parent >= 0:
                 counted = held.pair(parent, column, self.by_class)
-                whole = grouped(self.tables.columns[column].shares, counted.groups[1])
-                logs = [np.log(self._grouped(at, q, counted) / whole)
-                        for q in range(len(counted.rows))]  # fmt: skip
+                whole = self.tables.columns[column].shares
+                logs = [self._logs(at, q, counted, whole) for q in range(len(counted.rows))]
                 gained += _per_row(counted.rows, np.stack(logs))
         return gained
 
-    def _grouped(self, at: int, component: int, counted: StateCounts) -> Array:
-        """The table of an edge for groups of states."""
+    def _logs(self, at: int, component: int, counted: StateCounts, share: Array) -> Array:
+        """What an edge says of rows with states of these groups, nats (groups, groups)."""
         above = self.shares[self.edges[at][1]][component]
-        joint = grouped(above[:, None] * self.components[component][at], counted.groups[1])
-        lines = grouped(joint.T, counted.groups[0]).T
-        whole = np.maximum(lines.sum(axis=1, keepdims=True), LEAST)
-        return np.asarray(np.maximum(lines / whole, LEAST))
+        joint, apart = above[:, None] * self.components[component][at], above[:, None] * share
+        wholes = [np.maximum(grouped(grouped(own, counted.groups[1]).T, counted.groups[0]).T, LEAST)
+                  for own in (joint, apart)]  # fmt: skip
+        return np.asarray(np.log(wholes[0] / wholes[1]))
 
 
 def component_weights(tables: TablesOfPairs, by_class: bool) -> Array:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri, xlogy
+from scipy.special import gammaln, ndtr, ndtri, xlogy
 
 from fedcircuits.circuits.graph.family import Array
 
 Index = npt.NDArray[np.int64]
 RESIDUE = 0.1  # rows by which tables are drawn towards the shares of the states
-MOST_CORRELATED = 0.995
+MOST_CORRELATED = 0.9995
+PULLS = (5.0, 20.0, 80.0, 320.0, 1280.0)  # rows by which shares in a class are drawn
+PRIOR = 2.0  # rows as in all rows, for a class's mean and variance
+TRACE = 0.01
 INVERTED = 12  # rounds of Newton's method
 MANY = 24  # states of a column of numbers
 
@@ -41,16 +44,33 @@ def correlation_of(scores: Array, left: Array | float) -> Array:
     return np.clip(r, -MOST_CORRELATED, MOST_CORRELATED)
 
 
-def smoothed_shares(counts: Array, share: Array, ordered: bool, drawn: float) -> Array:
-    """Shares of states; those of ordered ones lean on their neighbours, as near as these are where
-    there are many states. ``drawn``: rows by which they are drawn towards ``share``."""
-    if ordered and drawn:
-        side = 0.25 * min(len(counts) / MANY, 1.0) ** 2
-        for _ in range(2):
-            padded = np.concatenate([counts[:1], counts, counts[-1:]])
-            counts = side * (padded[:-2] + padded[2:]) + (1 - 2 * side) * counts
-    smoothed = counts + (drawn or RESIDUE) * share
-    return np.asarray(smoothed / smoothed.sum())
+def class_shares_of(counts: Array, share: Array, ordered: bool) -> Array:
+    """Shares of states in a class from its rows, drawn towards few parameters by as many rows as
+    make them likeliest. Ordered states are those of a normal variable that has a mean and a
+    variance in the class and ``share`` in all rows; others are drawn towards ``share``."""
+    few = _shifted(counts, share) if ordered else share
+    pull = max(PULLS, key=lambda rows: evidence(counts[None], rows * few[None]))
+    drawn = counts + pull * few
+    return np.asarray(drawn / drawn.sum())
+
+
+def _shifted(counts: Array, share: Array) -> Array:
+    total, score = float(counts.sum()), normal_scores(share)
+    number = total + PRIOR
+    mean = float(counts @ score) / number
+    within = 1 - min(float(score**2 @ share), 1.0)
+    variance = (float(counts @ np.square(score - mean)) + PRIOR) / number + within
+    ends = ndtri(np.clip(np.append(0.0, np.cumsum(share)), 0, 1))
+    ends[-1] = np.inf
+    own = np.diff(ndtr((ends - mean) / np.sqrt(variance)))
+    return np.asarray((1 - TRACE) * own / own.sum() + TRACE * share)
+
+
+def evidence(counts: Array, prior: Array) -> float:
+    """Log-likelihood of counts, line by line, whose shares are drawn from a Dirichlet prior."""
+    prior = np.maximum(prior, 1e-6)
+    lines = gammaln(prior.sum(axis=1)) - gammaln((prior + counts).sum(axis=1))
+    return float(lines.sum() + (gammaln(prior + counts) - gammaln(prior)).sum())
 
 
 def information_left(table: Array) -> float:
@@ -75,6 +95,12 @@ def normal_information_left(table: Array) -> float:
     p = table / total
     rows, columns = np.maximum(p.sum(axis=1), 1e-9), np.maximum(p.sum(axis=0), 1e-9)
     a, b = normal_scores(rows / rows.sum()), normal_scores(columns / columns.sum())
-    spread = np.sqrt((a**2 @ rows) * (b**2 @ columns))
-    r = float(np.clip(a @ p @ b / max(float(spread), 1e-9), -MOST_CORRELATED, MOST_CORRELATED))
-    return float(-0.5 * np.log1p(-(r**2)) - 0.5 * np.log(total) / total)
+    spread = max(float(np.sqrt((a**2 @ rows) * (b**2 @ columns))), 1e-9)
+    left = min(_left(rows) * _left(columns), 1.0)
+    r = float(correlation_of(a @ p @ b / spread, left))
+    return float(-0.5 * np.log1p(-(r**2)) - 0.5 * np.log(total) / total / max(left, 1e-3) ** 2)
+
+
+def _left(shares: Array) -> float:
+    """The deviation of the normal scores of states."""
+    return float(np.sqrt(normal_scores(shares) ** 2 @ shares))

@@ -18,9 +18,7 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.pairs.finer import FinerStates
-from fedcircuits.learning.pairs.states import Index, smoothed_shares
-
-PULL = 5.0  # pseudo-rows that draw shares in a class towards those of all rows
+from fedcircuits.learning.pairs.states import Index, class_shares_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +105,22 @@ class TablesOfPairs:
     singles: Mapping[int, StateCounts]  # by column, but for the class
     pairs: Mapping[tuple[int, int], StateCounts]  # by columns in rising order, but for the class
 
+    def finer(self, parts: Mapping[int, int]) -> TablesOfPairs:
+        """The same with every state of some columns in so many parts of equal probability."""
+
+        def spread(counted: StateCounts, *columns: int) -> StateCounts:
+            groups = (np.repeat(g, parts.get(c, 1))
+                      for c, g in zip(columns, counted.groups, strict=True))  # fmt: skip
+            return replace(counted, groups=tuple(groups))
+
+        columns = tuple(
+            replace(own, rows=np.repeat(own.rows / parts.get(c, 1), parts.get(c, 1)))
+            for c, own in enumerate(self.columns)
+        )
+        singles = {c: spread(counted, c) for c, counted in self.singles.items()}
+        pairs = {ij: spread(counted, *ij) for ij, counted in self.pairs.items()}
+        return replace(self, columns=columns, singles=singles, pairs=pairs)
+
     def folds(
         self, rng: np.random.Generator, number: int
     ) -> Iterator[tuple[TablesOfPairs, TablesOfPairs]]:
@@ -159,13 +173,6 @@ class TablesOfPairs:
         known = [counted.rows[:-1].sum(axis=1) for counted in self.singles.values()]
         return np.asarray(max(known, key=lambda rows: float(rows.sum()))) if known else np.ones(1)
 
-    def spread(self, i: int, j: int, by_class: bool) -> Array:
-        """The same for states (components, states of i, states of j)."""
-        counted = self.pair(i, j, by_class)
-        first, second = (self.columns[c].finer(g).within
-                         for c, g in zip((i, j), counted.groups, strict=True))  # fmt: skip
-        return np.asarray(first.T @ counted.rows @ second)
-
     def shares(self, column: int, by_class: bool) -> Array:
         """Shares of states (components, states)."""
         own = self.columns[column]
@@ -174,7 +181,7 @@ class TablesOfPairs:
         counted = self.single(column, by_class)
         groups = counted.groups[0]
         whole = grouped(own.shares, groups)
-        lines = [smoothed_shares(rows, whole, own.ordered, PULL) for rows in counted.rows]
+        lines = [class_shares_of(rows, whole, own.ordered) for rows in counted.rows]
         return own.finer(groups).lines(np.stack(lines))
 
 

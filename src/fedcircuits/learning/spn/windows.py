@@ -17,11 +17,12 @@ cells says no less of a single column than its owner knows alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp, ndtr
 from scipy.stats import poisson
+from scipy.stats import t as student_t
 
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays, Family, family
@@ -37,14 +38,24 @@ TAIL = 0.05  # of a kernel: a Student t of twice its width
 DEGREES = 4.0
 BINS, REACH = 96, 4.5  # of a family, and normal deviations from its first to its last
 BALANCED = 20  # rounds in which windows get the shares of their cells
+MOST_STATES = 96  # of a smooth column
+DISTINCT = 0.5  # of its values at least
+REPEATED = 0.05  # of its rows at most have one value
+FEWEST = 20  # values
+INSIDE = 6  # bins of a state
+OUTER = np.array([0.0, 0.004, 0.02, 0.08, 0.2, 0.5, 1.0])  # of the outer ones
+_TAIL_GRID = np.geomspace(4, 40, 12)
+KERNEL_GRID = np.concatenate([-_TAIL_GRID[::-1], np.linspace(-3.8, 3.8, 39), _TAIL_GRID])
 TRACE = 0.5  # rows: of the whole column in the leaf of a cell
 LearnedCell = tuple[Circuit, Parameters]
 
 
-def cell_leaves(table: Table, column: str, cells: Index, least: int) -> dict[int, LearnedCell]:
-    """A leaf from every cell of a column, by the number of the cell; ``cells``: of rows, −1 where
-    the value is missing. ``least``: rows that whatever is counted stands for; a column with fewer
-    values is learned as if it had none."""
+def cell_leaves(
+    table: Table, column: str, cells: Index, least: int, parts: int = 1
+) -> dict[int, LearnedCell]:
+    """A leaf from every state of a column, by its number; ``cells``: of rows, −1 where the value is
+    missing. Each is in so many ``parts``, which are its states. ``least``: rows that whatever is
+    counted stands for; a column with fewer values is learned as if it had none."""
     part, kept = table.select([column]), np.unique(cells[cells >= 0])
     weight, rng = np.ones(len(part)), np.random.default_rng(0)
     marginals = Marginals(part.values, part.schema, weight, rng, least=least)
@@ -54,11 +65,25 @@ def cell_leaves(table: Table, column: str, cells: Index, least: int) -> dict[int
         nodes, values = marginals.nodes("cell", np.arange(len(x)), np.array([0]))
         return {0: (Circuit(tuple(nodes), part.schema), Parameters(values))}
     label = np.searchsorted(kept, cells[seen])
+    if parts > 1:
+        return dict(enumerate(_of_quantiles(part.schema, marginals, x, seen, label, parts)))
     if part.schema.variables[0].size:
         leaves = _of_categories(part.schema, marginals, seen, label)
     else:
         leaves = _of_numbers(part.schema, marginals, x, seen, label)
     return dict(zip(kept.tolist(), leaves, strict=True))
+
+
+def parts_of(table: Table, column: str, cells: Index, least: int) -> int:
+    """In how many parts of equal probability each cell of a column is: one unless the column is
+    smooth."""
+    x = table.select([column]).values[:, 0]
+    repeated, number = np.unique(x[~np.isnan(x)], return_counts=True)[1], int(cells.max(initial=0))
+    known = int(repeated.sum())
+    if table.schema[column].kind != "real" or known < max(least, FEWEST):
+        return 1
+    smooth = len(repeated) >= DISTINCT * known and repeated.max() <= REPEATED * known
+    return max(MOST_STATES // (number + 1), 1) if smooth else 1
 
 
 # ---------------------------------------------------------------------- categories
@@ -185,6 +210,34 @@ def _kernel(schema: Schema, mean: float, variance: float) -> LearnedCell:
     return Circuit((*nodes, Sum("cell", ("in", "out"))), schema), Parameters(values)
 
 
+# ---------------------------------------------------------------------- smooth numbers
+
+
+def _of_quantiles(
+    schema: Schema, marginals: Marginals, x: Array, seen: Index, label: Index, parts: int
+) -> list[LearnedCell]:
+    """Leaves between quantiles of the column, for every part of every cell."""
+    values, cells = x[seen], int(label.max()) + 1
+    rows = np.repeat(np.bincount(label) / len(label) / parts, parts)
+    bins = _Bins.of(schema, marginals, seen)
+    if _kernel_score(values, label, cells) >= max(marginals.scores(seen, [0])[0].values()):
+        bins = _Bins.of_kernels(_CellNormals.of(values, label, cells), bins)
+    within = np.tile(np.linspace(0, 1, INSIDE + 1), (len(rows), 1))
+    within[0], within[-1] = OUTER, 1 - OUTER[::-1]
+    ends = np.append(0.0, np.cumsum(rows))
+    edges = _rising(bins.quantile(ends[:-1, None] + within * rows[:, None]))
+    every = [replace(bins, edges=own) for own in edges]
+    return [own.leaf(schema, mass) for own, mass in zip(every, np.diff(within), strict=True)]
+
+
+def _rising(edges: Array) -> Array:
+    """Edges of bins that have some width."""
+    low, high = float(edges[0, 0]), float(edges[-1, -1])
+    reach = max(high - low, 1e-9 * max(abs(low), abs(high)), 1e-12)
+    least = 1e-9 * reach * np.arange(edges.shape[1])
+    return np.asarray(np.maximum.accumulate(edges, axis=1) + least)
+
+
 @dataclass(frozen=True, slots=True)
 class _Bins:
     """The distribution of a column in bins, and what lies beyond them."""
@@ -208,8 +261,21 @@ class _Bins:
         elif rule == "poisson":
             edges, mass = _of_poisson(float(own["rate"].reshape(-1)[0]))
         else:
-            edges, mass = _of_quantiles(rule, {n: a.reshape(-1)[0] for n, a in own.items()})
+            edges, mass = _bins_at_quantiles(rule, {n: a.reshape(-1)[0] for n, a in own.items()})
         return cls(edges, mass, (OPEN[kind], beyond, trace), rule in HISTOGRAM)
+
+    @classmethod
+    def of_kernels(cls, normals: _CellNormals, bins: _Bins) -> _Bins:
+        """The sum of kernels of cells; what lies beyond is as in other ``bins``."""
+        deviation = np.sqrt(normals.variance)
+        edges = np.unique(normals.mean[:, None] + deviation[:, None] * KERNEL_GRID)
+        z = (edges[:, None] - normals.mean) / deviation
+        below = ((1 - TAIL) * ndtr(z) + TAIL * student_t.cdf(z / 2, DEGREES)) @ normals.weight
+        return replace(bins, edges=edges, mass=np.diff(below) / (below[-1] - below[0]))
+
+    def quantile(self, p: Array) -> Array:
+        below = np.append(0.0, np.cumsum(self.mass))
+        return np.asarray(np.interp(p, below / below[-1], self.edges))
 
     def leaf(self, schema: Schema, probability: Array) -> LearnedCell:
         rule, own, trace = self.beyond
@@ -231,7 +297,7 @@ def _wide(marginals: Marginals, kind: str) -> dict[str, Array]:
     return {"location": scale.mean[None], "scale": wide[None], "degrees": np.array([[DEGREES]])}
 
 
-def _of_quantiles(rule: str, p: Mapping[str, Array]) -> tuple[Array, Array]:
+def _bins_at_quantiles(rule: str, p: Mapping[str, Array]) -> tuple[Array, Array]:
     """Edges and masses of bins at quantiles of a family, finer in its tails."""
     steps, kind = ndtr(np.linspace(-REACH, REACH, BINS + 1)), family(rule)
     assert isinstance(kind, Family)

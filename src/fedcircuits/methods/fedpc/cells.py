@@ -45,7 +45,7 @@ from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, compute, send
 from fedcircuits.federation.messages import Count, IntegerVector, Message, require, require_shape
 from fedcircuits.federation.sums.counting import Labels, compact
-from fedcircuits.learning.spn.windows import LearnedCell, cell_leaves
+from fedcircuits.learning.spn.windows import MOST_STATES, LearnedCell, cell_leaves, parts_of
 from fedcircuits.methods.fedpc.views import MOST_CELLS, CellPlan, CellTask, View, radixes
 from fedcircuits.methods.meeting.intersection import derived
 from fedcircuits.methods.meeting.tokens import HiddenRows, ShortTokens, retokened, tokens
@@ -60,11 +60,13 @@ Nats = Annotated[float, msgspec.Meta(ge=-MOST_NATS, le=MOST_NATS)]
 
 @dataclass(frozen=True, slots=True)
 class FinestCells:
-    """How many rows each of the finest cells of a column has, and in which of the cells that are
-    sent it lies: a category in its own."""
+    """How many rows each of the finest cells of a column has, in which of the cells that are sent
+    it lies (a category in its own), and how many parts of equal probability each has at its party:
+    more than one where most values differ."""
 
     rows: tuple[Count, ...]
     within: tuple[Count, ...]
+    parts: Annotated[int, msgspec.Meta(ge=1, le=MOST_STATES)] = 1
 
     def coarse(self, most: int) -> Labels:
         """The group of each cell that is sent, of at most so many with about equally many rows."""
@@ -75,18 +77,19 @@ class FinestCells:
         return np.unique((middle * most).astype(np.int64), return_inverse=True)[1].reshape(-1)
 
     @classmethod
-    def of(cls, finest: Labels, sent: Labels, least: int) -> Self:
+    def of(cls, finest: Labels, sent: Labels, least: int, parts: int = 1) -> Self:
         """Of the cells of rows. If fewer than ``least`` values are missing, the largest cell counts
         these rows too: all rows are known, and so is what lacks from them."""
         known = np.unique(finest[finest >= 0], return_index=True, return_counts=True)
         first, rows, missing = known[1], known[2], int((finest < 0).sum())
         rows[rows.argmax()] += missing if missing < least else 0
-        return cls(tuple(rows.tolist()), tuple(sent[finest >= 0][first].tolist()))
+        return cls(tuple(rows.tolist()), tuple(sent[finest >= 0][first].tolist()), parts)
 
     def fits(self, most: int) -> bool:
         """Whether they are cells with rows, in rising order, within so many cells or fewer."""
         known = max(most, MOST_CELLS)
         same = 0 < len(self.rows) == len(self.within) <= known and min(self.rows) > 0
+        same = same and (self.parts == 1 or self.parts * len(self.rows) <= MOST_STATES)
         return same and list(self.within) == sorted(self.within) and self.within[-1] < most
 
 
@@ -96,8 +99,9 @@ class PairCells(Message, frozen=True):
     tag: ClassVar[str] = "count/cells"
     reveals: ClassVar[str] = (
         "for every pair of columns how many rows have which bins of both, and which class, by "
-        "sealed row tokens that differ between pairs; how many rows each bin of a column has; how "
-        "much its columns depend on each other"
+        "sealed row tokens that differ between pairs; how many rows each bin of a column has, and "
+        "whether most values of a column of numbers differ; how much its columns depend on each "
+        "other"
     )
 
     tokens: IntegerVector  # (views · rows,) of unsigned 32 bits, rising within a view
@@ -125,6 +129,9 @@ class PairCells(Message, frozen=True):
         models = {t.column: schema[t.column].size or t.most for t in plan.tasks if t.models}
         fits = self.finest.keys() == models.keys()
         fits = fits and all(self.finest[name].fits(most) for name, most in models.items())
+        fits = fits and all(
+            own.parts == 1 or schema[name].kind == "real" for name, own in self.finest.items()
+        )
         require(fits, sender, PairCells, "finest", f"expected finest cells of {', '.join(models)}")
         fits = all(sum(own.rows) <= held for own in self.finest.values())
         require(fits, sender, PairCells, "finest", f"expected cells of {held:,} rows or fewer")
@@ -137,6 +144,10 @@ def alone_name(party: str) -> str:
 
 def cell_name(party: str, column: str, cell: int) -> str:
     return f"{party}/{column}/cell {cell}"
+
+
+def part_name(cell: str, part: int) -> str:
+    return f"{cell}, part {part}"
 
 
 # ---------------------------------------------------------------------- cells
@@ -182,16 +193,18 @@ def _quantiles(x: Array, most: int, fewest: int) -> Labels:
 
 
 def _gathered(rows: Labels, most: int, fewest: int) -> Labels:
-    """The cell of each of some groups in rising order, of so many rows."""
+    """The cell of each of some groups in rising order; every cell takes its share of the rows that
+    are left."""
     if most >= MOST_CELLS >= len(rows) and rows.min() >= fewest:
         return np.arange(len(rows))
-    wanted, cell = max(fewest, rows.sum() / most), np.zeros(len(rows), np.int64)
+    cell, left = np.zeros(len(rows), np.int64), int(rows.sum())
     number, held = 0, 0
-    for i, cells_of_row in enumerate(rows.tolist()):
-        if held >= fewest and number + 1 < most and held + cells_of_row / 2 > wanted:
+    for i, group in enumerate(rows.tolist()):
+        wanted = max(fewest, (left + held) / (most - number))
+        if held >= fewest and number + 1 < most and held + group / 2 > wanted:
             number, held = number + 1, 0
         cell[i] = number
-        held += cells_of_row
+        held, left = held + group, left - group
     if held < fewest and number:
         cell[cell == number] = number - 1
     return cell
@@ -212,7 +225,12 @@ def send_cells(
     least = party.least_count
     cells = {t.column: cells_of(table, t, least) for t in plan.tasks}
     finest = {
-        t.column: FinestCells.of(finest_of(table, t, least), cells[t.column], least)
+        t.column: FinestCells.of(
+            own := finest_of(table, t, least),
+            cells[t.column],
+            least,
+            parts_of(table, t.column, own, least),
+        )
         for t in plan.tasks
     }
     seen = seen_in_views(hidden, plan, table.schema, cells, finest, chosen, least)
@@ -337,10 +355,15 @@ def learn_cells(
 def _learned(
     party: str, table: Table, tasks: Sequence[CellTask], least: int
 ) -> dict[str, LearnedCell]:
-    return {
-        cell_name(party, task.column, cell): leaf
-        for task in tasks
-        for cell, leaf in cell_leaves(
-            table, task.column, finest_of(table, task, least), least
-        ).items()
-    }
+    """Of every cell, and of the parts of cells of smooth columns."""
+    learned: dict[str, LearnedCell] = {}
+    for task in tasks:
+        finest = finest_of(table, task, least)
+        names = {k: cell_name(party, task.column, k) for k in range(int(finest.max()) + 1)}
+        leaves = cell_leaves(table, task.column, finest, least)
+        learned |= {names[k]: leaf for k, leaf in leaves.items()}
+        parts = parts_of(table, task.column, finest, least)
+        if parts > 1:
+            leaves = cell_leaves(table, task.column, finest, least, parts)
+            learned |= {part_name(names[k // parts], k % parts): leaf for k, leaf in leaves.items()}
+    return learned

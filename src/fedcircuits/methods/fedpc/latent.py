@@ -24,7 +24,7 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, gather
 from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.pairs.choosing import learn_pairs
-from fedcircuits.learning.pairs.forests import MixedForests
+from fedcircuits.learning.pairs.forests import MixedForests, strongly_joined
 from fedcircuits.learning.pairs.tables import StateColumn, StateCounts, TablesOfPairs, completed
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
 from fedcircuits.methods.fedpc.cells import (
@@ -33,11 +33,12 @@ from fedcircuits.methods.fedpc.cells import (
     alone_name,
     cell_name,
     coarser,
+    part_name,
 )
 from fedcircuits.methods.fedpc.leaves import least_apart, share_apart
 from fedcircuits.methods.fedpc.views import CellPlan, CellTask, View, radixes, views_of
 from fedcircuits.methods.meeting.tokens import ShortTokens, matched
-from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.schema import Schema, Variable
 
 NEAR = 1.5  # cells: how far ranks of common rows may lie apart on average
 COMMON = 10  # rows by which ranks are compared
@@ -76,12 +77,13 @@ def by_forest(
     apart = _apart(assembly, schema, models)
     if not ((where >= 0).sum(axis=1) > 1).any():
         return (assembly, RootChildren([apart], np.full(1, number))), (UNJOINED,)
-    learned = learn_pairs(_ViewTables(sent, plans, schema, models).all(), rng)
-    cells = [
-        list(finest[n].within) if v.size else list(range(len(finest[n].rows)))
-        for n, v in zip(schema.names, schema, strict=True)
+    tables = _ViewTables(sent, plans, schema, models).all()
+    parts = {c: finest[schema.names[c]].parts for c in strongly_joined(tables)}
+    learned = learn_pairs(tables.finer(parts), rng)
+    leaves = [
+        _cells(models[v.name], v, finest[v.name], parts.get(c, 1)) for c, v in enumerate(schema)
     ]
-    trees = _Trees(assembly, schema, models, cells, learned.mixture)
+    trees = _Trees(assembly, schema, models, leaves, learned.mixture)
     least = least_apart([owners.count(p) for p in dict.fromkeys(owners)], gained)
     folds = len(learned.gains)
     every = np.full(folds, gained), np.full(folds, number / folds)
@@ -89,6 +91,16 @@ def by_forest(
     weights = np.append((1 - alone) * trees.weights(), alone)
     notes = (APART,) if learned.refused else ()
     return (assembly, RootChildren([*trees.names(), apart], weights * number)), notes
+
+
+def _cells(party: str, variable: Variable, finest: FinestCells, parts: int) -> list[str]:
+    """The leaves of a column: one for each of its cells, or of their parts."""
+    if variable.size:
+        return [cell_name(party, variable.name, cell) for cell in finest.within]
+    cells = [cell_name(party, variable.name, cell) for cell in range(len(finest.rows))]
+    if parts == 1:
+        return cells
+    return [part_name(cell, part) for cell in cells for part in range(parts)]
 
 
 def _apart(assembly: Assembly, schema: Schema, models: Mapping[str, str]) -> str:
@@ -280,15 +292,15 @@ class _Trees:
         assembly: Assembly,
         schema: Schema,
         models: Mapping[str, str],
-        cells: Sequence[Sequence[int]],
+        leaves: Sequence[list[str]],
         learned: MixedForests,
     ) -> None:
         self.assembly, self.schema, self.models = assembly, schema, models
-        self.cells, self.learned = cells, learned
+        self.leaves, self.learned = leaves, learned
 
     def names(self) -> list[str]:
         """A node that spans all columns for every component."""
-        leaves = [self._leaves(c) for c in range(len(self.cells))]
+        leaves = [self._placed(c) for c in range(len(self.leaves))]
         names, flat = [], self._flat()
         if flat:
             names.append(self._mixture(flat, leaves))
@@ -327,14 +339,13 @@ class _Trees:
         weights = self.learned.weights[flat]
         return self._sum("mixture of components", [top], (weights / weights.sum())[None])
 
-    def _leaves(self, column: int) -> list[str]:
+    def _placed(self, column: int) -> list[str]:
+        """The leaves of a column, at its party."""
         name = self.schema.names[column]
-        party = self.models[name]
-        leaves = [cell_name(party, name, cell) for cell in self.cells[column]]
-        for leaf in leaves:
+        for leaf in self.leaves[column]:
             self.assembly.nodes[leaf] = Leaf(leaf, CIRCUIT, (name,))
-            self.assembly.placement[leaf] = party
-        return leaves
+            self.assembly.placement[leaf] = self.models[name]
+        return self.leaves[column]
 
     def _column(
         self, tree: int, column: int, table: Array, leaves: list[str], below: list[str]

@@ -1,0 +1,94 @@
+"""Normal copulas: two ordered columns as normal variables that are cut into states.
+
+Their correlation alone determines the table of every pair of states, however fine these are. Where
+it is strong, normal scores of coarse states say little of it, and it is found by likelihood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.learning.pairs.finer import FinerStates
+from fedcircuits.learning.pairs.states import (
+    MOST_CORRELATED,
+    Index,
+    correlation_of,
+    normal_scores,
+)
+from fedcircuits.learning.pairs.tables import grouped
+
+POINTS = 8  # of a cell at which a copula is evaluated
+STRONG = 0.6  # correlation
+SEARCHED = 4  # rounds
+COMMON = 50.0  # rows by which correlations are drawn towards their average
+LEAST = 1e-12
+
+
+@dataclass(frozen=True)
+class States:
+    """The states of a column in a component, and the groups that its rows are counted in."""
+
+    shares: Array  # (states,)
+    groups: Index
+    ordered: bool
+
+    @cached_property
+    def whole(self) -> Array:
+        """Shares of groups."""
+        return np.maximum(grouped(self.shares, self.groups), LEAST)
+
+    def spread(self, joint: Array) -> Array:
+        """Probabilities (lines, groups) to (lines, states)."""
+        lines = joint.sum(axis=1, keepdims=True)
+        return np.asarray(lines * FinerStates(self.shares, self.groups).lines(joint / lines))
+
+
+def correlations(rows: Array, states: Sequence[tuple[States, States]]) -> list[float]:
+    """Of two columns in every component, drawn towards their average within components."""
+    if not all(own.ordered for own in states[0]):
+        return [0.0] * len(rows)
+    each = [correlation(counts, a.whole, b.whole)
+            for counts, (a, b) in zip(rows, states, strict=True)]  # fmt: skip
+    z, number = np.arctanh(each), rows.sum(axis=(1, 2))
+    average = (z @ number) / max(float(number.sum()), 1e-9)
+    return list(np.tanh((number * z + COMMON * average) / (number + COMMON)))
+
+
+def correlation(counts: Array, above: Array, below: Array) -> float:
+    """Of the normal variables behind two ordered columns: by normal scores and, where it is strong,
+    the likeliest, since the scores of groups say little of strong ones."""
+    a, b, total = normal_scores(above), normal_scores(below), max(float(counts.sum()), 1e-9)
+    p = counts / total
+    cross = a @ p @ b - (a @ p.sum(axis=1)) * (b @ p.sum(axis=0))
+    left = max(float(np.sqrt((a**2 @ above) * (b**2 @ below))), 1e-9)
+    few = total / (total + 3)  # of few rows a correlation may be chance
+    r = float(correlation_of(few * cross / left, min(left, 1.0)))
+    if abs(r) < STRONG:
+        return r
+    drawn = counts + above[:, None] * below  # a row as if they were independent
+    centre, reach = np.arctanh(r), 1.0
+    for _ in range(SEARCHED):
+        tried = np.tanh(np.linspace(centre - reach, centre + reach, 7))
+        tried = np.clip(tried, -MOST_CORRELATED, MOST_CORRELATED)
+        tables = [np.log(np.maximum(copula(float(r), above, below), LEAST)) for r in tried]
+        centre = np.arctanh(tried[int(np.argmax([(drawn * t).sum() for t in tables]))])
+        reach /= 3
+    return float(np.tanh(centre))
+
+
+def copula(r: float, above: Array, child: Array) -> Array:
+    """P(state | parent's state) of two normal variables with this correlation."""
+    starts = np.cumsum(above) - above
+    steps = (np.arange(POINTS) + 0.5) / POINTS
+    z = ndtri(np.clip(starts[:, None] + above[:, None] * steps, 1e-9, 1 - 1e-9))
+    ends = ndtri(np.append(0.0, np.cumsum(child)).clip(0, 1))
+    ends[-1] = np.inf
+    below = ndtr((ends - r * z[:, :, None]) / np.sqrt(1 - r * r))
+    table = np.maximum(np.diff(below, axis=2).mean(axis=1), 0.0)
+    return np.asarray(table / table.sum(axis=1, keepdims=True))
