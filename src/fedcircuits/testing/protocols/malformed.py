@@ -97,7 +97,8 @@ def check_messages(
         changes = [changes[i] for i in sorted(rng.choice(len(changes), most, replace=False))]
     problems = []
     for change in changes:
-        reader, record = fresh()[change.receiver], records[change.receiver]
+        name, record = change.receiver, records[change.receiver]
+        reader = deepcopy(programs[name]) if isinstance(programs, Mapping) else fresh()[name]
         with as_one_of(len(records)):
             answer = _read_alone(change, reader, record, outcome.kept)
         if answer is None:
