@@ -123,13 +123,13 @@ def part_of(result: object, name: str) -> Any:
 Open: TypeAlias = Here | Held | Own | Once
 Fill: TypeAlias = Callable[[Open], object]
 CLOSED_KINDS: frozenset[type] = frozenset(  # kinds of values in which no place is open
-    (str, bytes, int, float, bool, type(None), np.ndarray, Table, Schema, Circuit, Parameters)
+    (str, bytes, int, float, bool, type(None), np.ndarray, Schema, Circuit, Parameters)
 )
 
 
 def filled(value: T, fill: Fill) -> T:
     """The same with every open place filled in, in containers and fields of dataclasses too."""
-    if type(value) in CLOSED_KINDS:  # most of what there is; tables may lie in a file
+    if type(value) in CLOSED_KINDS or isinstance(value, Table):  # tables may lie in a file
         return value
     if isinstance(value, Open):
         return fill(value)  # type: ignore[return-value]
