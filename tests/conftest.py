@@ -76,7 +76,7 @@ hypothesis.settings.register_profile(
     "repeatable",
     deadline=None,
     derandomize=True,
-    max_examples=30,
+    max_examples=20,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile("search", deadline=None, max_examples=1000)

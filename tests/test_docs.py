@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import sys
 from html.parser import HTMLParser
 from itertools import takewhile
 from pathlib import Path
@@ -18,6 +17,7 @@ import typer
 import fedcircuits as fc
 from fedcircuits.app import cli
 from tests.commands import RUNNER
+from tests.forked import python
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -63,9 +63,9 @@ class Loads(HTMLParser):
 def test_the_site_builds_without_a_warning_and_loads_nothing(tmp_path: Path) -> None:
     for library in ("sphinx", "furo", "myst_parser"):
         pytest.importorskip(library, reason="needs the extra docs")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    words = ["-q", "-W", "--keep-going", "-b", "html", "-d", tmp_path / "trees"]
     done = subprocess.run(
-        [*command, "-d", str(tmp_path / "trees"), str(DOCS), str(tmp_path / "site")],
+        python("-m", "sphinx", *words, DOCS, tmp_path / "site"),
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -16,10 +16,10 @@ from fedcircuits.testing.protocols.malformed import Change, changing
 
 
 def test_hostile_inputs_are_answered_or_refused() -> None:
-    """600 inputs under limits of memory and time: no crash, hang, raw error or wrong answer."""
-    tally = run(divided(600, KINDS, processes=1), seed=0)
+    """400 inputs under limits of memory and time: no crash, hang, raw error or wrong answer."""
+    tally = run(divided(400, KINDS, processes=1), seed=0)
     assert not tally.failures
-    assert tally.tried.total() >= 600 and set(tally.tried) == set(KINDS)
+    assert tally.tried.total() >= 400 and set(tally.tried) == set(KINDS)
     assert all(tally.answered[kind] and tally.refused[kind] for kind in KINDS)
 
 

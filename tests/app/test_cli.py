@@ -20,7 +20,6 @@ from tests.forked import python
 
 SOURCE = Path(fc.__file__).parents[1]
 ROWS = 300
-COMMAND = [sys.executable, "-m", "fedcircuits"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": "utf-8"}
 TRAIN = "train north.csv south.parquet --row-id id --target risk -o model.fc".split()
 Run = Callable[..., Result]
@@ -43,8 +42,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "other" / "north.csv").write_text("age\n1\n2\n")
     (folder / "junk.fc").write_text("no model")
     (folder / "empty.csv").write_text("")
+    program = python("-m", "fedcircuits", *TRAIN)
     found = subprocess.run(
-        [*COMMAND, *TRAIN], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=600
+        program, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=600
     )
     assert found.returncode == 0, found.stderr
     (folder / "printed.txt").write_text(found.stdout, encoding="utf-8")
@@ -369,7 +369,7 @@ def test_tracebacks_on_demand(run: Run) -> None:
 
 def test_a_process_of_its_own_fails_with_one_line(home: Path) -> None:
     found = subprocess.run(
-        [*COMMAND, "query", "model.fc", "P(age >"],
+        python("-m", "fedcircuits", "query", "model.fc", "P(age >"),
         cwd=home,
         env=ENVIRONMENT,
         capture_output=True,

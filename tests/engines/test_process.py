@@ -24,6 +24,7 @@ from fedcircuits.federation.sums.topology import star
 from fedcircuits.tables.table import Table
 from fedcircuits.testing import check_engine, check_summation
 from tests.engines import flows
+from tests.forked import python
 
 SHARED = Path("/dev/shm")
 
@@ -190,7 +191,7 @@ def test_scripts(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     path = os.pathsep.join(filter(None, sys.path))
     with subprocess.Popen(
-        [sys.executable, "script.py"],
+        python(tmp_path / "script.py"),
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": path},
         stdout=subprocess.PIPE,

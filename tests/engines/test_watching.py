@@ -7,7 +7,6 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ from fedcircuits.federation.flow import Tell
 from tests.engines.live import watched_live
 from tests.engines.sites.local import LocalSites
 from tests.federation.cases import QUICK, mixed_table
+from tests.forked import python
 
 COLUMNS = fc.Table.of(
     np.random.default_rng(0).normal(range(4), size=(80, 4)), names=["a", "b", "c", "d"]
@@ -150,6 +150,16 @@ def members(group: int) -> list[Path]:
     return found
 
 
+TRAINING = """
+import os
+from fedcircuits.__main__ import main
+
+if __name__ == "__main__":
+    print(os.getpid(), flush=True)
+    main()
+"""
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are listed elsewhere")
 @pytest.mark.parametrize("processes", [1, 6])
 def test_ctrl_c_under_processes_is_one_line(tmp_path: Path, processes: int) -> None:
@@ -158,18 +168,21 @@ def test_ctrl_c_under_processes_is_one_line(tmp_path: Path, processes: int) -> N
     rows = np.random.default_rng(0).normal(size=(60_000, 12))
     for name in ("north", "south"):
         pd.DataFrame(rows).add_prefix("x").to_parquet(tmp_path / f"{name}.parquet")
-    command = [sys.executable, "-m", "fedcircuits", "train", "north.parquet", "south.parquet"]
+    files = ["north.parquet", "south.parquet"]
+    (tmp_path / "training.py").write_text(TRAINING)
+    words = ["train", *files, "--engine", "process", "-o", "model.fc"]
+    command = python(tmp_path / "training.py", *words)
     process = subprocess.Popen(
-        [*command, "--engine", "process", "-o", "model.fc"], cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert process.stdout is not None
+    group = int(process.stdout.readline())
     while "who holds what" not in process.stdout.readline():
         assert process.poll() is None
-    while len(members(process.pid)) < processes:
+    while len(members(group)) < processes:
         assert process.poll() is None
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(group, signal.SIGINT)
     _, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (130, "fedcircuits: stopped\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["north.parquet", "south.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*files, "training.py"]

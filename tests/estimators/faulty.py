@@ -23,7 +23,7 @@ class Faulty(fc.MixtureOfProducts):
     """One mark in the folder for every leaf that was learned."""
 
     def __init__(self, folder: str, how: How = "raise", *, random_state: int | None = None) -> None:
-        super().__init__(2, max_iter=10, random_state=random_state)
+        super().__init__(2, max_iter=1, random_state=random_state)
         self.folder = folder
         self.how = how
 

@@ -20,6 +20,7 @@ import numpy as np
 from fedcircuits import datasets
 from fedcircuits.app import crossing, report, screen
 from fedcircuits.circuits.graph.parameters import WEIGHT
+from fedcircuits.estimators.circuit_model import CircuitModel
 from fedcircuits.estimators.fedpc import FedPC
 from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.mixture import MixtureOfProducts
@@ -68,13 +69,15 @@ def run(folder: Path, seed: int, divisions: int) -> None:
     screen.show(grid)
     screen.say("\nWhat was revealed to whom, split by columns:")
     screen.show(crossing.revealed(vertical.ledger_))
-    questions = answers(vertical)
+    collected = vertical.collect()
+    questions = answers(vertical, collected)
     for question, answer in questions:
         screen.say(f"\n{question}\n  {answer}")
     screen.tell("drawing")
-    blocks = page(opening, grid, models, questions)
+    drawings = graph(vertical), beliefs(collected)
+    blocks = page(opening, grid, models, questions, drawings)
     text = report.page("Three hospitals, one model", blocks).encode()
-    png = report.png_of(figure_of(beside(graph(vertical), beliefs(vertical))))
+    png = report.png_of(figure_of(beside(*drawings)))
     screen.say()
     for name, content in (("report.html", text), ("circuit.png", png)):
         report.write(folder / name, content)
@@ -156,9 +159,9 @@ def _spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.2f} ± {np.std(values):.2f}" if values else "—"
 
 
-def answers(model: FedPC) -> list[tuple[str, str]]:
+def answers(model: FedPC, collected: CircuitModel) -> list[tuple[str, str]]:
     """Questions answered across the parties, and by the collected circuit."""
-    collected, before = model.collect(), len(model.queries_)
+    before = len(model.queries_)
     prior, after = (float(np.asarray(model.probability(EVENT, given=g))) for g in (None, EVIDENCE))
     crossed = Ledger(model.queries_.entries[before:])
     apart = abs(after - float(np.asarray(collected.probability(EVENT, given=EVIDENCE))))
@@ -191,8 +194,9 @@ def page(
     grid: report.TextTable,
     models: Mapping[str, FedPC],
     questions: Sequence[tuple[str, str]],
+    drawings: tuple[Drawing, Drawing],
 ) -> list[report.Block]:
-    vertical = models["columns"]
+    vertical, (circuit, distributions) = models["columns"], drawings
     crossed = figure_of(bytes_drawing({f"by {by}": m.ledger_ for by, m in models.items()}))
     return [
         report.Paragraph(opening),
@@ -202,13 +206,13 @@ def page(
         report.Answers(questions),
         report.Heading("The circuit of three hospitals"),
         report.Picture(
-            report.png_of(figure_of(graph(vertical))),
+            report.png_of(figure_of(circuit)),
             "Split by columns. Squares are circuits that a hospital keeps, one for each cluster of "
             "its rows; dots join clusters that occur in the same patient; wider lines have larger "
             "weights.",
         ),
         report.Picture(
-            report.png_of(figure_of(beliefs(vertical))),
+            report.png_of(figure_of(distributions)),
             f"Distributions before and after the evidence {EVIDENCE}.",
         ),
         report.Heading("What was sent"),
@@ -224,7 +228,6 @@ def graph(model: FedPC) -> Drawing:
     return federated_drawing(model.circuit_, model.placement_, HOSPITALS, weights)
 
 
-def beliefs(model: FedPC) -> Drawing:
-    collected = model.collect()
+def beliefs(collected: CircuitModel) -> Drawing:
     given = collected._given(EVIDENCE)
     return marginals_drawing(Beliefs(collected._distribution, *given), SHOWN)

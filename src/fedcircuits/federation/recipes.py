@@ -28,9 +28,12 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 import msgspec
 import numpy as np
 
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.deferred import torch
 from fedcircuits.errors import ProtocolError, SiteError
 from fedcircuits.federation.messages import decode_plain, encode_plain
+from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 from fedcircuits.version import __version__
 
@@ -119,11 +122,14 @@ def part_of(result: object, name: str) -> Any:
 
 Open: TypeAlias = Here | Held | Own | Once
 Fill: TypeAlias = Callable[[Open], object]
+CLOSED_KINDS: frozenset[type] = frozenset(  # kinds of values in which no place is open
+    (str, bytes, int, float, bool, type(None), np.ndarray, Schema, Circuit, Parameters)
+)
 
 
 def filled(value: T, fill: Fill) -> T:
     """The same with every open place filled in, in containers and fields of dataclasses too."""
-    if isinstance(value, str | bytes | int | float | None):  # most of what there is
+    if type(value) in CLOSED_KINDS or isinstance(value, Table):  # tables may lie in a file
         return value
     if isinstance(value, Open):
         return fill(value)  # type: ignore[return-value]
@@ -131,8 +137,6 @@ def filled(value: T, fill: Fill) -> T:
         return type(value)({k: filled(v, fill) for k, v in value.items()})  # type: ignore[call-arg]
     if isinstance(value, list | tuple):
         return type(value)(filled(v, fill) for v in value)
-    if isinstance(value, Table):
-        return value  # rows have no open places, and may lie in a file
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changed = {}
         for each in dataclasses.fields(value):

@@ -184,6 +184,8 @@ def clusters(x: Array, schema: Schema, units: int, rng: np.random.Generator) -> 
     distinct = len({row.tobytes() for row in seen})
     seed = int(rng.integers(2**31 - 1))
     kmeans = KMeans(min(units, distinct), n_init=1, random_state=seed).fit(seen)
+    if len(part) == len(x):
+        return softened(kmeans.labels_, units, rng)
     blocks = (x[a : a + block] for a in range(0, len(x), block))
     labels = np.concatenate([kmeans.predict(features(rows)) for rows in blocks])
     return softened(labels, units, rng)

@@ -55,7 +55,7 @@ def both(name: str) -> tuple[fc.FedPC, fc.FedPC]:
 # ---------------------------------------------------------------------- the same answers
 
 
-FEDERATIONS = ("rows", "both", "uneven", "columns 3", "columns 5", "both 5")
+FEDERATIONS = ("rows", "both", "uneven", "columns 3", "columns 5")
 
 
 @pytest.mark.parametrize("name", FEDERATIONS)

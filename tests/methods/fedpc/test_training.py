@@ -1,4 +1,4 @@
-"""One-pass training: weights by hand, what crosses and what does not, replays, what is refused."""
+"""One-pass training: weights by hand, what crosses and what does not, what is refused."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.engines.outcome import as_one_of
 from fedcircuits.errors import PartyLostError
-from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import replay
 from fedcircuits.federation.sums.counting import Labels, patterns
 from fedcircuits.methods.fedpc.assembly import information_left_out
 from fedcircuits.methods.fedpc.planning import by_rows_held, numbered
@@ -155,23 +152,6 @@ def test_dependence_between_parties_is_captured() -> None:
         for n, v in (("low", 0.0), ("high", 8.0))
     }
     assert given["low"] == pytest.approx(0, abs=0.5) and given["high"] == pytest.approx(8, abs=0.5)
-
-
-# ---------------------------------------------------------------------- replays
-
-
-def test_every_role_sends_the_same_bytes_again() -> None:
-    """Every split and setting: the law of replays, tests/methods/test_laws.py."""
-    parties = federation("uneven")
-    model, engine = trained(parties, target="risk", share_target=True, refine=2)
-    (programs,), (records,) = engine.programs, engine.records
-    assert set(programs) == {COORDINATOR, *parties.names}
-    with as_one_of(len(programs)):
-        for role, program in programs.items():
-            sent = replay(program, records[role].inbox)
-            assert sent == records[role].sent and sent, role
-    assert sum(len(r.sent) for r in records.values()) == len(model.ledger_)
-    assert sum(len(m.data) for _, m in engine.messages) == model.ledger_.bytes
 
 
 # ---------------------------------------------------------------------- how many messages

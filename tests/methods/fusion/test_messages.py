@@ -27,9 +27,9 @@ def test_training_and_questions(options: dict[str, Any]) -> None:
     model.predict(few)
     model.score(few)
     training, question, comparison = engine.programs
-    assert check_messages(training, most=200) > 100
-    assert check_messages(question, most=200) > 50
-    assert check_messages(comparison, most=200) > 60
+    assert check_messages(training, most=180) > 100
+    assert check_messages(question, most=80) > 50
+    assert check_messages(comparison, most=90) > 60
 
 
 def test_a_number_is_predicted() -> None:
@@ -39,7 +39,7 @@ def test_a_number_is_predicted() -> None:
     model, engine = fitted(fc.Federation(tables), target="level")
     model.predict(fc.Federation(tables))
     for programs in engine.programs:
-        check_messages(programs, most=200)
+        check_messages(programs, most=120)
 
 
 def test_opinions_and_labels_of_one_party() -> None:
@@ -50,4 +50,4 @@ def test_opinions_and_labels_of_one_party() -> None:
     model, engine = fitted(federation, share_target=True, **SUMS, summation=fc.Hub())
     model.opinions(federation)
     for programs in engine.programs:
-        check_messages(programs, most=200)
+        check_messages(programs, most=120)

@@ -18,7 +18,7 @@ from tests.methods.private_forest.asking import (
 )
 from tests.methods.private_forest.learning import PLANS, openings, programs, told, trained
 
-MOST = 120  # changes of one protocol: the rest is drawn by other runs
+MOST = 100  # changes of one protocol: the rest is drawn by other runs
 
 
 @pytest.mark.parametrize("name", ["average", "average, deeper", "concatenate", "em"])

@@ -46,7 +46,6 @@ def trained(name: str, secret: bool, **how: Any) -> tuple[fc.FedPC, Watched]:
     ("name", "how"),
     [
         ("three", {"weights": "em"}),
-        ("uneven", {"refine": 2, "validation": 0.0}),
         ("both", {"refine": 4, "validation": 0.2}),
         ("uneven", {"refine": 4, "validation": 0.2}),
     ],

@@ -81,9 +81,10 @@ def test_it_goes_on_while_it_gains(kind: str, summation: Any) -> None:
 # ---------------------------------------------------------------------- within training
 
 
-@pytest.mark.parametrize("name", ["rows", "uneven"])
+@pytest.mark.parametrize("name", ["rows", "columns"])
 def test_one_seed_one_model(name: str) -> None:
-    """Whatever the key of row tokens is: it differs between runs."""
+    """Whatever the key of row tokens is: it differs between runs. Of rows and columns at once:
+    tests/estimators/test_fedpc.py."""
     how: dict[str, Any] = {"clusters": 3, "ensemble": 1, "refine": 3, "validation": 0.2}
     one, again, other = (
         fc.FedPC(QUICK, random_state=seed, **how).fit(federation(name)) for seed in (0, 0, 1)

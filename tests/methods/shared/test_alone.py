@@ -21,14 +21,13 @@ from tests.methods.watched import Watched
 CANDIDATES = (fc.MixtureOfNormals(1), fc.MixtureOfNormals(2, apart=True))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_two_parties_are_nearly_as_good_as_one_place(seed: int) -> None:
+def test_two_parties_are_nearly_as_good_as_one_place() -> None:
     wine = load_wine(as_frame=True)
-    frame = wine.data.assign(kind=[f"c{i}" for i in wine.target]).sample(frac=1, random_state=seed)
+    frame = wine.data.assign(kind=[f"c{i}" for i in wine.target]).sample(frac=1, random_state=0)
     table = fc.Table.of(frame)
     rows, new = table.rows(slice(0, 124)), table.rows(slice(124, None))
     single = fc.LearnSPN(target="kind", random_state=0).fit(rows)
-    parties = fc.split(rows, 2, seed=seed)
+    parties = fc.split(rows, 2, seed=0)
     model = fc.FedPC(target="kind", random_state=0).fit(parties)
     once = fc.FedPC(target="kind", method="one_pass", random_state=0).fit(parties)
     assert model.score(new) > single.score(new) - 0.5

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 import fedcircuits as fc
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
-from fedcircuits.testing import check_messages, check_protocol
+from fedcircuits.testing import check_protocol
 from tests.drawn import drawn
 from tests.methods.shared.tables import apart, learned, spoken
 from tests.methods.watched import Watched
@@ -131,7 +131,7 @@ def test_secret_sums_and_trees_give_the_same_model() -> None:
         )
 
 
-@pytest.mark.parametrize(("parties", "target"), [(5, "ill"), (5, None), (2, None)])
+@pytest.mark.parametrize(("parties", "target"), [(5, None), (2, "ill")])
 def test_a_class_stays_dependent_among_columns_that_say_nothing(
     parties: int, target: str | None
 ) -> None:
@@ -172,6 +172,5 @@ def programs(summation: Any) -> dict[str, Program[Any]]:
 
 
 def test_laws_of_protocols() -> None:
-    made = programs(fc.Tree("cycle"))
-    check_protocol(made, equal=lambda a, b: repr(a) == repr(b))
-    assert check_messages(made, most=80) > 60
+    """Malformed messages: tests/methods/test_runs.py."""
+    check_protocol(programs(fc.Tree("cycle")), equal=lambda a, b: repr(a) == repr(b))

@@ -63,7 +63,7 @@ def test_random_labels_are_found_where_one_class_is_rare(wrong: bool) -> None:
     assert odd == (["party 4"] if wrong else [])
 
 
-@pytest.mark.parametrize(("seed", "wrong"), [(1, False), (2, False), (2, True)])
+@pytest.mark.parametrize(("seed", "wrong"), [(1, False), (2, True)])
 def test_parties_that_are_unlike_each_other_are_not_wrong(seed: int, wrong: bool) -> None:
     """Rows of other clusters have labels that say little by what the others have learned, but
     more than random ones, which are found there too."""

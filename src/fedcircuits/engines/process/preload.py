@@ -1,10 +1,10 @@
 """What every process of a party starts with: the library loaded, its kernels compiled.
 
-Importing this module compiles the loops of circuits/evaluation/kernel.py, or reads them from the
-disk. The server that party processes are forked from imports it once. Numba writes the index of
-its cache and the entries one after the other, so processes that compile at the same time may
-corrupt it: one compiles, and the others find everything done. It uses a single thread: a process
-that has run torch on several cannot be forked.
+Importing this module compiles the loops of circuits/evaluation/kernel.py and of
+learning/encoders/networks.py, or reads them from the disk. The server that party processes are
+forked from imports it once. Numba writes the index of its cache and the entries one after the
+other, so processes that compile at the same time may corrupt it: one compiles, and the others find
+everything done. It uses a single thread: a process that has run torch on several cannot be forked.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.learning.encoders import networks
 from fedcircuits.tables.schema import Schema
 
 
@@ -29,7 +30,8 @@ def load_library() -> None:
 
 
 def compile_kernels() -> None:
-    """A mixture of two normal distributions, evaluated and counted in both precisions."""
+    """By a mixture of two normal distributions, evaluated and counted in both precisions, and for
+    recurrent networks."""
     circuit = Circuit((Leaf("x", "gaussian", ("x",), 2), Sum("root", ("x",))), Schema.real(["x"]))
     normal = {"mean": np.array([[0.0], [1.0]]), "variance": np.ones((2, 1))}
     parameters = Parameters({"x": normal, "root": {"weight": np.array([[0.5, 0.5]])}})
@@ -38,6 +40,7 @@ def compile_kernels() -> None:
         packed, x = program.pack(parameters), torch.zeros(1, 1, dtype=torch.float64)
         program.log_values(x, packed)
         program.counts(x, packed)
+    networks.loops()
 
 
 def _on_one_thread() -> None:

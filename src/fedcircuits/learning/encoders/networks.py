@@ -27,8 +27,9 @@ written a quarter as often. Everything is in single precision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import pairwise
 from math import prod, sqrt
 from typing import Any, Literal, Protocol, TypeAlias
@@ -42,8 +43,6 @@ Cell: TypeAlias = Literal["lstm", "gru"]
 Weights: TypeAlias = Mapping[str, Tensor]  # (owners, …) by name
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 FAST = {"contract", "reassoc", "nsz", "arcp", "nnan"}
-_ARRAY = "float32[:,:,:,::1]"
-_MATRIX = "float32[:,:,::1]"
 
 
 class Network(Protocol):
@@ -180,7 +179,7 @@ class _Lstm(torch.autograd.Function):
         gates = series.new_empty(steps, owners, 4 * width, rows)
         cells, bent, hidden = (series.new_empty(steps, owners, width, rows) for _ in range(3))
         given = (series, inputs.contiguous(), states.contiguous(), gates, cells, bent, hidden)
-        upward(*(a.detach().numpy() for a in given))
+        loops()[0](*(a.detach().numpy() for a in given))
         ctx.save_for_backward(series, states, gates, cells, bent, hidden)
         return hidden
 
@@ -192,11 +191,21 @@ class _Lstm(torch.autograd.Function):
         by_states = torch.zeros_like(states, memory_format=torch.contiguous_format)
         back = states.mT.contiguous()
         arrays = (given[0].contiguous(), series, back, gates, cells, bent, hidden)
-        downward(*(a.detach().numpy() for a in (*arrays, by_inputs, by_states)))
+        loops()[1](*(a.detach().numpy() for a in (*arrays, by_inputs, by_states)))
         return None, by_inputs, by_states
 
 
 # ---------------------------------------------------------------------- loops
+
+
+@cache
+def loops() -> tuple[Callable[..., None], Callable[..., None]]:
+    """Upwards and downwards, compiled when they are first needed."""
+    compiled = partial(nb.njit, cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+    four, three = "float32[:,:,:,::1]", "float32[:,:,::1]"
+    up = f"void({four}, {three}, {three}, {four}, {four}, {four}, {four})"
+    down = f"void({four}, {four}, {three}, {four}, {four}, {four}, {four}, {three}, {three})"
+    return compiled(up)(_upward), compiled(down)(_downward)
 
 
 @nb.njit(inline="always", fastmath=FAST, error_model="numpy")
@@ -257,11 +266,7 @@ def _add_dots(out, slope, values):  # type: ignore[no-untyped-def]
         out[j] += a
 
 
-@nb.njit(
-    f"void({_ARRAY}, {_MATRIX}, {_MATRIX}, {_ARRAY}, {_ARRAY}, {_ARRAY}, {_ARRAY})",
-    cache=True, nogil=True, fastmath=FAST, error_model="numpy",
-)  # fmt: skip
-def upward(series, inputs, states, gates, cells, bent, hidden):  # type: ignore[no-untyped-def]
+def _upward(series, inputs, states, gates, cells, bent, hidden):  # type: ignore[no-untyped-def]
     """Fills gates (steps, owners, 4 width, rows), cells, tanh of cells, and h."""
     steps, owners, _, rows = series.shape
     width = states.shape[2]
@@ -297,12 +302,7 @@ def upward(series, inputs, states, gates, cells, bent, hidden):  # type: ignore[
                     out[r] = o[r] * flat[r]
 
 
-@nb.njit(
-    f"void({_ARRAY}, {_ARRAY}, {_MATRIX}, {_ARRAY}, {_ARRAY}, {_ARRAY}, {_ARRAY}, {_MATRIX}, "
-    f"{_MATRIX})",
-    cache=True, nogil=True, fastmath=FAST, error_model="numpy",
-)  # fmt: skip
-def downward(given, series, back, gates, cells, bent, hidden, by_inputs, by_states):  # type: ignore[no-untyped-def]
+def _downward(given, series, back, gates, cells, bent, hidden, by_inputs, by_states):  # type: ignore[no-untyped-def]
     """Adds the slopes by weights, of those by h (given). back (owners, width, 4 width)."""
     steps, owners, _, rows = series.shape
     width = back.shape[1]

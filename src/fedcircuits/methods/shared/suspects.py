@@ -179,9 +179,9 @@ class Judge:
         counts = with_pseudo_rows(self.program, counts, packed, self.plan)
         return self.program.maximise(counts, packed, self.beginning.rules)
 
-    def log_values(self, rows: Mask, packed: Packed) -> Array:
-        x = torch.from_numpy(self.values[rows].copy())
-        return np.asarray(np.maximum(self.program.log_values(x, packed).double().numpy(), FLOOR))
+    def log_values(self, x: Array, packed: Packed) -> Array:
+        logs = self.program.log_values(torch.from_numpy(x.copy()), packed).double().numpy()
+        return np.asarray(np.maximum(logs, FLOOR))
 
     def labels(self, packed: Packed) -> Array:
         """What labels say about rows in the mean, what right labels of the same classes would by
@@ -198,34 +198,38 @@ class Judge:
         nothing = torch.full((DRAWS, len(schema)), torch.nan, dtype=torch.float64)
         drawn = self.program.complete(nothing, packed, np.random.default_rng(0))[0]
         right, variance, shuffled = self._right(drawn, at, packed, share)
-        said, common = self._said(both, at, packed)
-        other = np.stack([self._said(_labelled(both, at, k), at, packed)[0] for k in _held(share)])
-        gained = said.mean() - share[_held(share)] @ other.mean(axis=1)
+        classes = np.flatnonzero(share).tolist()
+        (said, *others), common = self._said(both, classes, at, packed)
+        gained = said.mean() - share[classes] @ np.mean(others, axis=1)
         facts = said.mean(), right, variance, common.mean(), common.var(), gained, right - shuffled
         return np.array(facts)
 
     def _right(self, drawn: Array, at: int, packed: Packed, share: Array) -> Array:
         """What right labels say about rows drawn from the circuit, in these shares of the classes,
         the variance of that, and what shuffled ones would say."""
-        usual, mean, variance, shuffled = self._said(drawn, at, packed)[0], 0.0, 0.0, 0.0
-        others = {k: self._said(_labelled(drawn, at, k), at, packed)[0] for k in _held(share)}
-        for k in _held(share):
+        mean, variance, shuffled, classes = 0.0, 0.0, 0.0, np.flatnonzero(share).tolist()
+        usual, *others = self._said(drawn, classes, at, packed)[0]
+        for k in classes:
             members = drawn[:, at] == k
             if members.any():
                 mean += share[k] * usual[members].mean()
                 variance += share[k] * usual[members].var()
-                shuffled += share[k] * sum(share[j] * others[j][members].mean() for j in others)
+                told = [other[members].mean() for other in others]
+                shuffled += share[k] * (share[classes] @ told)
         return np.array([mean, variance, shuffled])
 
-    def _said(self, both: Array, at: int, packed: Packed) -> tuple[Array, Array]:
-        """What the label of every row says about it, in nats within bounds, and how likely it is
-        by itself."""
-        row, label = both.copy(), np.full_like(both, np.nan)
-        row[:, at], label[:, at] = np.nan, both[:, at]
-        every = (torch.from_numpy(x.copy()) for x in (both, row, label))
-        logs = (self.program.log_values(x, packed).double().numpy() for x in every)
-        joint, alone, marginal = (np.maximum(x, FLOOR) for x in logs)
-        return np.clip(joint - alone - marginal, -SAID, SAID), np.clip(marginal, FLOOR, 0.0)
+    def _said(
+        self, rows: Array, classes: Sequence[int], at: int, packed: Packed
+    ) -> tuple[list[Array], Array]:
+        """What labels say about rows, in nats within bounds: those that rows have, then each of the
+        classes in their place; and how likely a row's label is by itself."""
+        lone = np.full((self.beginning.circuit.schema.variables[at].size, rows.shape[1]), np.nan)
+        lone[:, at] = np.arange(len(lone))
+        single, own = self.log_values(lone, packed), rows[:, at].astype(np.int64)
+        alone = self.log_values(_labelled(rows, at, np.nan), packed)
+        every = [(rows, single[own]), *((_labelled(rows, at, k), single[k]) for k in classes)]
+        said = [np.clip(self.log_values(x, packed) - alone - by, -SAID, SAID) for x, by in every]
+        return said, np.clip(single[own], FLOOR, 0.0)
 
     def still(self) -> int:
         """How many real columns that are not in histograms have one value at this party."""
@@ -252,7 +256,8 @@ class Judge:
                 total, _ = yield from self.sum(tag, self.statistics(with_it, tag))
                 with_it = self.maximised(total, with_it)
             if self.me != suspect and self.held.any():
-                gain = self.log_values(self.held, without) - self.log_values(self.held, with_it)
+                held = self.values[self.held]
+                gain = self.log_values(held, without) - self.log_values(held, with_it)
                 losses[i] = gain.sum(), np.square(gain).sum(), len(gain)
         return (yield from self.added("shared/effect", losses.reshape(-1), EFFECT))
 
@@ -266,12 +271,7 @@ class Judge:
         return self.collective.sum(tag, numbers, reveals, check=statistics_problem)
 
 
-def _held(share: Array) -> list[int]:
-    """Classes that some row has."""
-    return [int(k) for k in np.flatnonzero(share)]
-
-
-def _labelled(rows: Array, at: int, label: int) -> Array:
+def _labelled(rows: Array, at: int, label: float) -> Array:
     rows = rows.copy()
     rows[:, at] = label
     return rows
@@ -300,10 +300,9 @@ def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
     total, part = yield from judge.sum("shared/totals", judge.statistics(judge.packed))
 
     def fit() -> Array:
-        every = np.ones(len(judge.values), np.bool_)
         with making("shared/totals", members):
             others = judge.maximised(_rest(total, part), judge.packed)
-            logs = judge.log_values(every, others)
+            logs = judge.log_values(judge.values, others)
         if len(logs) < judge.least:
             return np.zeros(FACTS)
         return np.array([*_middle(logs), len(logs), judge.still(), *judge.labels(others)])

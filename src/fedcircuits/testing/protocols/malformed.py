@@ -14,6 +14,8 @@ answered about something it has not sent. Nobody fails with an error of Python o
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -80,7 +82,8 @@ def check_messages(
     programs : mapping of str to Program, or callable
         Of all parties by name, or a function that makes equal ones each time.
     most : int, default=400
-        How many changes to try at most; drawn at random if there are more.
+        How many changes to try at most. If there are more they are drawn at random: one of every
+        kind of message, field and change, before a second of any.
     rng : numpy.random.Generator, optional
         Draws them.
 
@@ -93,11 +96,11 @@ def check_messages(
     _, records, outcome = recorded(fresh())
     changes = list(_changes({name: record.sent for name, record in records.items()}))
     if len(changes) > most:
-        rng = np.random.default_rng(0) if rng is None else rng
-        changes = [changes[i] for i in sorted(rng.choice(len(changes), most, replace=False))]
+        changes = _drawn(changes, most, np.random.default_rng(0) if rng is None else rng)
     problems = []
     for change in changes:
-        reader, record = fresh()[change.receiver], records[change.receiver]
+        name, record = change.receiver, records[change.receiver]
+        reader = deepcopy(programs[name]) if isinstance(programs, Mapping) else fresh()[name]
         with as_one_of(len(records)):
             answer = _read_alone(change, reader, record, outcome.kept)
         if answer is None:
@@ -108,6 +111,19 @@ def check_messages(
         shown = "\n  ".join(problems[:20])
         raise AssertionError(f"{len(problems)} of {len(changes)} malformed messages\n  {shown}")
     return len(changes)
+
+
+def _drawn(changes: list[Change], most: int, rng: np.random.Generator) -> list[Change]:
+    """One of every kind before a second of any, in their order."""
+    met: Counter[tuple[str, str, str]] = Counter()
+    places: list[tuple[int, int]] = []  # how many of its kind come before, and which it is
+    for at in rng.permutation(len(changes)).tolist():
+        change = changes[at]
+        kind = re.sub(r"\d+", "", change.tag), change.field, change.what
+        places.append((met[kind], at))
+        met[kind] += 1
+    first = sorted(places, key=lambda place: place[0])[:most]
+    return [changes[at] for at in sorted(at for _, at in first)]
 
 
 def _read_alone(
