@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation import scaled_kernel as kernel
+from fedcircuits.circuits.evaluation import table_kernel as kernel
 from fedcircuits.circuits.evaluation.devices import CPU, empty, zeros
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation import scaled_kernel as kernel
+from fedcircuits.circuits.evaluation import table_kernel
 from fedcircuits.circuits.evaluation.counts import Derivative
 from fedcircuits.circuits.evaluation.devices import CPU, empty, zeros
 from fedcircuits.circuits.evaluation.inner_nodes import (
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
 LOG_2 = math.log(2.0)
 SOME, MANY = 4, 48  # units between which these loops beat batched products
 LOWEST = -(1 << 24)  # power of two of a leaf: what is less is lost
-# bits behind the exponent, its bias, and the least one of a node
-FORMS = {torch.float32: (np.int32, 23, 127, -100), torch.float64: (np.int64, 52, 1023, -900)}
+# bits behind the exponent, its bias, the least one of a node, and the least without care
+FORMS = {
+    torch.float32: (np.int32, 23, 127, -100, -50), torch.float64: (np.int64, 52, 1023, -900, -450),
+}  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -93,7 +96,7 @@ class ScaledProgram:
                 kernel.mix(*into, step.start, numbers, reads.arrays, p.numpy(), *how)
             elif (places := _places(step, p, inputs)) is not None:
                 state.places[step.start] = places
-                kernel.look_up(into[0], step.start, _lines(p.linear), places)
+                table_kernel.look_up(into[0], step.start, _lines(p.linear), places)
             else:
                 state.powers[numbers] = _leaves(step, p, state)
         np.maximum(state.lost, into[0][self.program.root] <= 0, out=state.lost)
@@ -187,13 +190,13 @@ def _lines(table: Tensor) -> npt.NDArray[Any]:
 
 def _counted(step: LookupStep, flow: npt.NDArray[Any], places: Ints, old: Tensor) -> Derivative:
     sums, count = zeros(tuple(old.shape), old), zeros((step.folds, step.units), old)
-    kernel.add_up(flow, step.start, places, _lines(sums), count.numpy())
+    table_kernel.add_up(flow, step.start, places, _lines(sums), count.numpy())
     return LeafCounts(sums, count)
 
 
 def _by_free(step: LookupStep, flow: npt.NDArray[Any], places: Ints, old: Tensor) -> Derivative:
     derivative = empty(tuple(old.shape), old)
-    kernel.add_up_free(flow, step.start, places, _lines(old), _lines(derivative))
+    table_kernel.add_up_free(flow, step.start, places, _lines(old), _lines(derivative))
     return derivative
 
 

@@ -4,17 +4,20 @@ Values are (rows, batch), plain numbers; the largest of a node lies between 1 an
 of two that it was divided by stands apart, in ``powers`` (slots, batch). Batches lie side by side,
 so that every inner loop runs over rows of data and is vectorised. A row of data in which a node has
 nothing that the type can hold is marked as lost, and evaluated elsewhere.
+
+The inputs of a sum are at first products as they come. The largest unit of a sum is at most the
+largest input, so that inputs were large enough wherever it is. Where it is not, they are multiplied
+again with care, and divided by powers of two on the way.
 """
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
-FAST = {"nnan", "ninf", "nsz", "arcp", "contract", "reassoc"}
+from fedcircuits.circuits.evaluation.small_products import compiled, correlate
+from fedcircuits.circuits.evaluation.small_products import multiply as multiply_matrices
+
 NEAR = 30  # powers of two between which products need not be divided
-ALONE = 1 << 18  # numbers multiplied in a product of matrices that stays on one thread
-compiled = nb.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 
 
 @compiled
@@ -26,95 +29,9 @@ def _set_powers(exponents, top, room, form):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def look_up(values, start, table, places):  # type: ignore[no-untyped-def]
-    """Units of leaves: lines ``places`` (leaves, batch) of a table (lines, units)."""
-    units = table.shape[1]
-    for n in range(places.shape[0]):
-        at, first = places[n], start + n * units
-        for u in range(units):
-            out = values[first + u]
-            for r in range(len(at)):
-                out[r] = table[at[r], u]
-
-
-@compiled
-def add_up(gradient, start, places, table, count):  # type: ignore[no-untyped-def]
-    """The other way: what comes down to units is added to the lines of a table, and to the counts
-    of leaves (leaves, units)."""
-    for n in range(places.shape[0]):
-        first = start + n * table.shape[1]
-        _add_rows(gradient, first, count[n])
-        _add_lines(gradient, first, places[n], table)
-
-
-@compiled
-def add_up_free(gradient, start, places, old, table):  # type: ignore[no-untyped-def]
-    """The same for the free numbers of old frequencies, by softmax: counts of levels, less the
-    frequency times the count of all levels. ``table`` may hold anything."""
-    units = table.shape[1]
-    levels = len(table) // len(places)
-    total = np.empty(units, table.dtype)
-    for n in range(places.shape[0]):
-        first = start + n * units
-        total[:] = 0
-        _add_rows(gradient, first, total)
-        for i in range(n * levels, (n + 1) * levels):
-            line, before = table[i], old[i]
-            for u in range(units):
-                line[u] = -before[u] * total[u]
-        _add_lines(gradient, first, places[n], table)
-
-
-@compiled
-def _add_rows(gradient, first, total):  # type: ignore[no-untyped-def]
-    for u in range(len(total)):
-        flow = gradient[first + u]
-        for r in range(len(flow)):
-            total[u] += flow[r]
-
-
-@compiled
-def _add_lines(gradient, first, at, table):  # type: ignore[no-untyped-def]
-    for r in range(len(at)):
-        line = table[at[r]]
-        for u in range(len(line)):
-            line[u] += gradient[first + u, r]
-
-
-@compiled
-def frequencies(counts, added, old, out):  # type: ignore[no-untyped-def]
-    """Tables (leaves, levels, units) of frequencies from counts, with ``added`` (leaves, levels)
-    for every unit; the old ones where nothing was counted. The least count is returned."""
-    total = np.empty(counts.shape[2], counts.dtype)
-    least = counts[0, 0, 0]
-    for n in range(counts.shape[0]):
-        total[:] = 0
-        for i in range(counts.shape[1]):
-            more = added[n, i]
-            for u in range(len(total)):
-                now = counts[n, i, u] + more
-                least = min(least, now)
-                total[u] += now
-        void = False
-        for u in range(len(total)):
-            void |= not total[u] > 0
-            total[u] = 1 / total[u] if total[u] > 0 else 0
-        for i in range(counts.shape[1]):
-            more = added[n, i]
-            for u in range(len(total)):
-                out[n, i, u] = (counts[n, i, u] + more) * total[u]
-        if void:
-            for i in range(counts.shape[1]):
-                for u in range(len(total)):
-                    if total[u] == 0:
-                        out[n, i, u] = old[n, i, u]
-    return least
-
-
-@compiled
-def _product(values, powers, rows, slots, size, out, power, lost, room, form):  # type: ignore[no-untyped-def]
-    """out (units, batch): a child, or the product of some; ``power`` is set. Products are divided
-    by a power of two only if their largest has come far from 1."""
+def _product(values, powers, rows, slots, size, out, power, careful, lost, room, form):  # type: ignore[no-untyped-def]
+    """out (units, batch): a child, or the product of some; ``power`` is set. With care products are
+    divided by a power of two, but only if their largest has come far from 1."""
     line = out.ravel()  # rows of a node lie side by side: one loop goes over all of them
     left = values[rows[0] : rows[0] + size].ravel()
     power[:] = powers[slots[0]]
@@ -133,15 +50,17 @@ def _product(values, powers, rows, slots, size, out, power, lost, room, form):  
         else:
             for i in range(len(line)):
                 line[i] *= right[i]
-        _largest(out, room)
-        far = 0
         for r in range(len(power)):
             power[r] += more[r]
-            e = (bits[r] >> form[0]) - form[1]
-            lost[r] |= e < form[2]
-            far = max(far, abs(e))
-        if far > NEAR:
-            _divide(out, power, room, form)
+        if careful:
+            _largest(out, room)
+            far = 0
+            for r in range(len(power)):
+                e = (bits[r] >> form[0]) - form[1]
+                lost[r] |= e < form[2]
+                far = max(far, abs(e))
+            if far > NEAR:
+                _divide(out, power, room, form)
 
 
 @compiled
@@ -175,7 +94,7 @@ def _times(matrix, number):  # type: ignore[no-untyped-def]
 def _divide(out, power, room, form):  # type: ignore[no-untyped-def]
     """Divide rows by the power of two of their largest, which is in ``room``."""
     number, bits = room
-    shift, bias, least = form
+    shift, bias, least, _ = form
     for r in range(len(number)):
         e = (bits[r] >> shift) - bias
         e = e if e >= least else 0
@@ -185,13 +104,12 @@ def _divide(out, power, room, form):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _normalise(out, power, lost, room, form):  # type: ignore[no-untyped-def]
-    """Divide the rows of a node by a power of two, which ``power`` takes in."""
-    bits = room[1]
-    _largest(out, room)
-    for r in range(len(power)):
-        lost[r] |= (bits[r] >> form[0]) - form[1] < form[2]
-    _divide(out, power, room, form)
+def _least_power(bits, form):  # type: ignore[no-untyped-def]
+    """Of numbers, as their bits."""
+    least = bits[0]
+    for r in range(len(bits)):
+        least = min(least, bits[r])
+    return (least >> form[0]) - form[1]
 
 
 @compiled
@@ -200,11 +118,11 @@ def multiply(values, powers, lost, start, units, numbers, rows, slots, room, for
     for f in range(len(rows)):
         out = values[start + f * units : start + (f + 1) * units]
         power = powers[numbers[f]]
-        _product(values, powers, rows[f, 0], slots[f, 0], units, out, power, lost, room, form)
+        _product(values, powers, rows[f, 0], slots[f, 0], units, out, power, True, lost, room, form)
 
 
 @compiled
-def _inputs(values, powers, rows, slots, sizes, out, top, apart, lost, room, form):  # type: ignore[no-untyped-def]
+def _inputs(values, powers, rows, slots, sizes, out, top, apart, careful, lost, room, form):  # type: ignore[no-untyped-def]
     """Inputs of one sum, all by the same power of two, ``top``; a single child as it is. Inputs
     that only other sums of the step have are zero."""
     if sizes[0] == len(out) and (rows.shape[1] == 1 or rows[0, 1] < 0):
@@ -214,8 +132,9 @@ def _inputs(values, powers, rows, slots, sizes, out, top, apart, lost, room, for
     while parts < len(sizes) and sizes[parts] > 0:
         size, part = sizes[parts], out[at : at + sizes[parts]]
         _product(
-            values, powers, rows[parts], slots[parts], size, part, apart[parts], lost, room, form
-        )
+            values, powers, rows[parts], slots[parts], size, part, apart[parts], careful, lost,
+            room, form,
+        )  # fmt: skip
         at += size
         parts += 1
     out[at:] = 0
@@ -234,34 +153,27 @@ def _inputs(values, powers, rows, slots, sizes, out, top, apart, lost, room, for
 
 
 @compiled
-def _transpose(matrix, out):  # type: ignore[no-untyped-def]
-    for i in range(len(out)):
-        for u in range(len(matrix)):
-            out[i, u] = matrix[u, i]
-
-
-@compiled
-def _dot(left, right, out):  # type: ignore[no-untyped-def]
-    """out = left · right, by pieces that a BLAS does not spread over threads."""
-    step = max(1, ALONE // (right.shape[0] * right.shape[1]))
-    for a in range(0, len(left), step):
-        np.dot(left[a : a + step], right, out[a : a + step])
-
-
-@compiled
 def mix(values, powers, lost, start, numbers, reads, weight, room, form):  # type: ignore[no-untyped-def]
     """Sums: ``reads`` are their parts (scaled.py), weight is (folds, units, inputs)."""
     rows, slots, sizes, _ = reads
     batch, units, inputs = values.shape[1], weight.shape[1], weight.shape[2]
     matrix = np.empty((inputs, batch), values.dtype)
     apart = np.empty((sizes.shape[1], batch), powers.dtype)
+    bits = room[1]
     for f in range(len(rows)):
         out, power = values[start + f * units : start + (f + 1) * units], powers[numbers[f]]
-        below = _inputs(
-            values, powers, rows[f], slots[f], sizes[f], matrix, power, apart, lost, room, form
-        )
-        _dot(weight[f], below, out)
-        _normalise(out, power, lost, room, form)
+        for careful in (False, True):
+            below = _inputs(
+                values, powers, rows[f], slots[f], sizes[f], matrix, power, apart, careful, lost,
+                room, form,
+            )  # fmt: skip
+            multiply_matrices(weight[f], below, out)
+            _largest(out, room)
+            if _least_power(bits, form) >= form[3]:
+                break
+        for r in range(batch):
+            lost[r] |= (bits[r] >> form[0]) - form[1] < form[2]
+        _divide(out, power, room, form)
 
 
 @compiled
@@ -273,50 +185,74 @@ def unmix(values, powers, lost, start, numbers, reads, weight, gradient, shares,
     matrix = np.empty((inputs, batch), values.dtype)
     pull = np.empty((units, batch), values.dtype)
     back = np.empty((inputs, batch), values.dtype)
-    turned = np.empty((inputs, units), values.dtype)
     apart = np.empty((sizes.shape[1], batch), powers.dtype)
     top = np.empty(batch, powers.dtype)
-    number, _ = room
     for f in range(len(rows)):
-        first, last = start + f * units, start + (f + 1) * units
-        below = _inputs(
-            values, powers, rows[f], slots[f], sizes[f], matrix, top, apart, lost, room, form
-        )
-        _set_powers(top, powers[numbers[f]], room, form)
-        out, flow, line = values[first:last].ravel(), gradient[first:last].ravel(), pull.ravel()
-        for i in range(len(line)):
-            line[i] = flow[i] / out[i] if out[i] > 0 else 0
-        _times(pull, number)
-        _dot(pull, below.T, shares[f])
-        _transpose(weight[f], turned)
-        _dot(turned, pull, back)
-        shared, child = back.ravel(), below.ravel()
-        for i in range(len(child)):
-            shared[i] *= child[i]
+        first, last, power = start + f * units, start + (f + 1) * units, powers[numbers[f]]
+        for careful in (False, True):
+            below = _inputs(
+                values, powers, rows[f], slots[f], sizes[f], matrix, top, apart, careful, lost,
+                room, form,
+            )  # fmt: skip
+            if _least_difference(power, top) >= form[3]:
+                break
+        _set_powers(top, power, room, form)
+        _pull(gradient[first:last], values[first:last], room[0], pull)
+        correlate(pull, below, shares[f])
+        multiply_matrices(weight[f].T, pull, back)
         at = 0
         for p in range(sizes.shape[1]):
-            _hand_down(gradient, back[at : at + sizes[f, p]], rows[f, p], fresh[f, p])
-            at += sizes[f, p]
+            end = at + sizes[f, p]
+            _hand_down(gradient, back[at:end], below[at:end], rows[f, p], fresh[f, p])
+            at = end
 
 
 @compiled
-def _hand_down(gradient, flows, rows, fresh):  # type: ignore[no-untyped-def]
-    """The same flows (units, batch) to children that begin at these rows."""
+def _least_difference(power, top):  # type: ignore[no-untyped-def]
+    least = power[0] - top[0]
+    for r in range(len(power)):
+        least = min(least, power[r] - top[r])
+    return least
+
+
+@compiled
+def _pull(flow, out, number, pull):  # type: ignore[no-untyped-def]
+    """The flow of every unit by its value (units, batch), times numbers (batch,)."""
+    for u in range(len(pull)):
+        f, o, p = flow[u], out[u], pull[u]
+        for r in range(len(p)):
+            p[r] = f[r] * number[r] / o[r] if o[r] > 0 else 0
+
+
+@compiled
+def _hand_down(gradient, back, below, rows, fresh):  # type: ignore[no-untyped-def]
+    """Flows back · below (units, batch), the same to all children, which begin at these rows."""
+    share, child = back.ravel(), below.ravel()
     for j in range(len(rows)):
         if rows[j] < 0:
             break
-        down, flow = gradient[rows[j] : rows[j] + len(flows)].ravel(), flows.ravel()
+        down = gradient[rows[j] : rows[j] + len(back)].ravel()
         if fresh[j]:
-            for i in range(len(flow)):
-                down[i] = flow[i]
+            for i in range(len(down)):
+                down[i] = share[i] * child[i]
         else:
-            for i in range(len(flow)):
-                down[i] += flow[i]
+            for i in range(len(down)):
+                down[i] += share[i] * child[i]
 
 
 @compiled
 def unmultiply(gradient, start, units, rows, fresh):  # type: ignore[no-untyped-def]
     """Downwards: every child is given the gradient of the product."""
     for f in range(len(rows)):
-        flows = gradient[start + f * units : start + (f + 1) * units]
-        _hand_down(gradient, flows, rows[f, 0], fresh[f, 0])
+        flow = gradient[start + f * units : start + (f + 1) * units].ravel()
+        for j in range(rows.shape[2]):
+            if rows[f, 0, j] < 0:
+                break
+            first = rows[f, 0, j]
+            down = gradient[first : first + units].ravel()
+            if fresh[f, 0, j]:
+                for i in range(len(flow)):
+                    down[i] = flow[i]
+            else:
+                for i in range(len(flow)):
+                    down[i] += flow[i]
