@@ -8,14 +8,19 @@ nothing that the type can hold is marked as lost, and evaluated elsewhere.
 The inputs of a sum are at first products as they come. The largest unit of a sum is at most the
 largest input, so that inputs were large enough wherever it is. Where it is not, they are multiplied
 again with care, and divided by powers of two on the way.
+
+A plan (scaled_plan.py) says which nodes come one after the other, and what they read.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedcircuits.circuits.evaluation.small_products import compiled, correlate
-from fedcircuits.circuits.evaluation.small_products import multiply as multiply_matrices
+from fedcircuits.circuits.evaluation import table_kernel as tables
+from fedcircuits.circuits.evaluation.small_products import compiled, correlate, multiply
+
+LOOKUP, PRODUCT, SUM = 0, 1, 2
+FLOW_OF_NODE, FLOW_OF_CHILD = 8, 3  # columns of the plan: with leaves looked up, and without
 
 NEAR = 30  # powers of two between which products need not be divided
 
@@ -29,21 +34,20 @@ def _set_powers(exponents, top, room, form):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _product(values, powers, rows, slots, size, out, power, careful, lost, room, form):  # type: ignore[no-untyped-def]
+def _product(values, powers, children, size, out, power, careful, lost, room, form):  # type: ignore[no-untyped-def]
     """out (units, batch): a child, or the product of some; ``power`` is set. With care products are
     divided by a power of two, but only if their largest has come far from 1."""
     line = out.ravel()  # rows of a node lie side by side: one loop goes over all of them
-    left = values[rows[0] : rows[0] + size].ravel()
-    power[:] = powers[slots[0]]
-    if len(rows) == 1 or rows[1] < 0:
+    row = children[0, 0]
+    left = values[row : row + size].ravel()
+    power[:] = powers[children[0, 1]]
+    if len(children) == 1:
         for i in range(len(line)):
             line[i] = left[i]
         return
-    bits = room[1]
-    for j in range(1, len(rows)):
-        if rows[j] < 0:
-            break
-        right, more = values[rows[j] : rows[j] + size].ravel(), powers[slots[j]]
+    for j in range(1, len(children)):
+        row = children[j, 0]
+        right, more = values[row : row + size].ravel(), powers[children[j, 1]]
         if j == 1:
             for i in range(len(line)):
                 line[i] = left[i] * right[i]
@@ -53,14 +57,19 @@ def _product(values, powers, rows, slots, size, out, power, careful, lost, room,
         for r in range(len(power)):
             power[r] += more[r]
         if careful:
-            _largest(out, room)
-            far = 0
-            for r in range(len(power)):
-                e = (bits[r] >> form[0]) - form[1]
-                lost[r] |= e < form[2]
-                far = max(far, abs(e))
-            if far > NEAR:
-                _divide(out, power, room, form)
+            _come_near(out, power, lost, room, form)
+
+
+@compiled
+def _come_near(out, power, lost, room, form):  # type: ignore[no-untyped-def]
+    bits, far = room[1], 0
+    _largest(out, room)
+    for r in range(len(power)):
+        e = (bits[r] >> form[0]) - form[1]
+        lost[r] |= e < form[2]
+        far = max(far, abs(e))
+    if far > NEAR:
+        _divide(out, out, power, room, form)
 
 
 @compiled
@@ -82,16 +91,16 @@ def _largest(matrix, room):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _times(matrix, number):  # type: ignore[no-untyped-def]
+def _times(matrix, number, out):  # type: ignore[no-untyped-def]
     """Every row times the same numbers (batch,)."""
     for u in range(len(matrix)):
-        a = matrix[u]
+        a, b = matrix[u], out[u]
         for r in range(len(number)):
-            a[r] *= number[r]
+            b[r] = a[r] * number[r]
 
 
 @compiled
-def _divide(out, power, room, form):  # type: ignore[no-untyped-def]
+def _divide(matrix, out, power, room, form):  # type: ignore[no-untyped-def]
     """Divide rows by the power of two of their largest, which is in ``room``."""
     number, bits = room
     shift, bias, least, _ = form
@@ -100,7 +109,7 @@ def _divide(out, power, room, form):  # type: ignore[no-untyped-def]
         e = e if e >= least else 0
         power[r] += e
         bits[r] = (bias - e) << shift
-    _times(out, number)
+    _times(matrix, number, out)
 
 
 @compiled
@@ -113,98 +122,143 @@ def _least_power(bits, form):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def multiply(values, powers, lost, start, units, numbers, rows, slots, room, form):  # type: ignore[no-untyped-def]
-    """Elementwise products: ``rows`` (folds, 1, factors) are first rows of children, −1 is none."""
-    for f in range(len(rows)):
-        out = values[start + f * units : start + (f + 1) * units]
-        power = powers[numbers[f]]
-        _product(values, powers, rows[f, 0], slots[f, 0], units, out, power, True, lost, room, form)
-
-
-@compiled
-def _inputs(values, powers, rows, slots, sizes, out, top, apart, careful, lost, room, form):  # type: ignore[no-untyped-def]
+def _inputs(values, powers, parts, children, out, top, apart, careful, lost, room, form):  # type: ignore[no-untyped-def]
     """Inputs of one sum, all by the same power of two, ``top``; a single child as it is. Inputs
-    that only other sums of the step have are zero."""
-    if sizes[0] == len(out) and (rows.shape[1] == 1 or rows[0, 1] < 0):
-        top[:] = powers[slots[0, 0]]
-        return values[rows[0, 0] : rows[0, 0] + sizes[0]]
-    at, parts = 0, 0
-    while parts < len(sizes) and sizes[parts] > 0:
-        size, part = sizes[parts], out[at : at + sizes[parts]]
-        _product(
-            values, powers, rows[parts], slots[parts], size, part, apart[parts], careful, lost,
-            room, form,
-        )  # fmt: skip
+    that only other sums of its step have are zero."""
+    size, a, b = parts[0, 0], parts[0, 1], parts[0, 2]
+    if size == len(out) and b - a == 1:
+        top[:] = powers[children[a, 1]]
+        return values[children[a, 0] : children[a, 0] + size]
+    at = 0
+    for p in range(len(parts)):
+        size, a, b = parts[p, 0], parts[p, 1], parts[p, 2]
+        part = out[at : at + size]
+        _product(values, powers, children[a:b], size, part, apart[p], careful, lost, room, form)
         at += size
-        parts += 1
     out[at:] = 0
     top[:] = apart[0]
-    if parts == 1:
+    if len(parts) == 1:
         return out
-    for p in range(1, parts):
+    for p in range(1, len(parts)):
         for r in range(len(top)):
             top[r] = max(top[r], apart[p, r])
     at = 0
-    for p in range(parts):
+    for p in range(len(parts)):
+        size = parts[p, 0]
         _set_powers(apart[p], top, room, form)
-        _times(out[at : at + sizes[p]], room[0])
-        at += sizes[p]
+        _times(out[at : at + size], room[0], out[at : at + size])
+        at += size
     return out
 
 
 @compiled
-def mix(values, powers, lost, start, numbers, reads, weight, room, form):  # type: ignore[no-untyped-def]
-    """Sums: ``reads`` are their parts (scaled.py), weight is (folds, units, inputs)."""
-    rows, slots, sizes, _ = reads
-    batch, units, inputs = values.shape[1], weight.shape[1], weight.shape[2]
-    matrix = np.empty((inputs, batch), values.dtype)
-    apart = np.empty((sizes.shape[1], batch), powers.dtype)
-    bits = room[1]
-    for f in range(len(rows)):
-        out, power = values[start + f * units : start + (f + 1) * units], powers[numbers[f]]
-        for careful in (False, True):
-            below = _inputs(
-                values, powers, rows[f], slots[f], sizes[f], matrix, power, apart, careful, lost,
-                room, form,
-            )  # fmt: skip
-            multiply_matrices(weight[f], below, out)
-            _largest(out, room)
-            if _least_power(bits, form) >= form[3]:
-                break
-        for r in range(batch):
-            lost[r] |= (bits[r] >> form[0]) - form[1] < form[2]
-        _divide(out, power, room, form)
+def _fields(node):  # type: ignore[no-untyped-def]
+    return node[0], node[1], node[2], node[3], node[4], node[5], node[6], node[7]
 
 
 @compiled
-def unmix(values, powers, lost, start, numbers, reads, weight, gradient, shares, room, form):  # type: ignore[no-untyped-def]
-    """Downwards: derivatives by the weights (folds, units, inputs) are written to ``shares``, and
-    every child is given its part of the gradient."""
-    rows, slots, sizes, fresh = reads
-    batch, units, inputs = values.shape[1], weight.shape[1], weight.shape[2]
-    matrix = np.empty((inputs, batch), values.dtype)
-    pull = np.empty((units, batch), values.dtype)
-    back = np.empty((inputs, batch), values.dtype)
-    apart = np.empty((sizes.shape[1], batch), powers.dtype)
-    top = np.empty(batch, powers.dtype)
-    for f in range(len(rows)):
-        first, last, power = start + f * units, start + (f + 1) * units, powers[numbers[f]]
-        for careful in (False, True):
-            below = _inputs(
-                values, powers, rows[f], slots[f], sizes[f], matrix, top, apart, careful, lost,
-                room, form,
+def upward(plan, values, powers, lost, weights, table, places, widest, room, form):  # type: ignore[no-untyped-def]
+    """All nodes of a plan. ``weights`` are those of all sums, end to end; ``table`` and ``places``
+    are those of leaves (table_kernel.py), none of which may be given."""
+    nodes, parts, children = plan
+    batch = values.shape[1]
+    matrix = np.empty((widest[1], batch), values.dtype)
+    mixed = np.empty((widest[0], batch), values.dtype)
+    apart = np.empty((widest[2], batch), powers.dtype)
+    for n in range(len(nodes)):
+        kind, row, slot, units, inputs, at, first, last = _fields(nodes[n])
+        out, power = values[row : row + units], powers[slot]
+        if kind == LOOKUP:
+            if len(places):
+                tables.look_up(out, table, places[at])
+        elif kind == PRODUCT:
+            below = children[parts[first, 1] : parts[first, 2]]
+            _product(values, powers, below, units, out, power, True, lost, room, form)
+        else:
+            weight = weights[at : at + units * inputs].reshape(units, inputs)
+            _sum(
+                values, powers, parts[first:last], children, weight,
+                (matrix[:inputs], mixed[:units], apart), out, power, lost, room, form,
             )  # fmt: skip
-            if _least_difference(power, top) >= form[3]:
-                break
-        _set_powers(top, power, room, form)
-        _pull(gradient[first:last], values[first:last], room[0], pull)
-        correlate(pull, below, shares[f])
-        multiply_matrices(weight[f].T, pull, back)
-        at = 0
-        for p in range(sizes.shape[1]):
-            end = at + sizes[f, p]
-            _hand_down(gradient, back[at:end], below[at:end], rows[f, p], fresh[f, p])
-            at = end
+
+
+@compiled
+def _sum(values, powers, parts, children, weight, work, out, power, lost, room, form):  # type: ignore[no-untyped-def]
+    """One sum; its values are divided on their way from a small matrix to the large one."""
+    matrix, mixed, apart = work
+    bits = room[1]
+    for careful in (False, True):
+        below = _inputs(
+            values, powers, parts, children, matrix, power, apart, careful, lost, room, form
+        )
+        multiply(weight, below, mixed)
+        _largest(mixed, room)
+        if _least_power(bits, form) >= form[3]:
+            break
+    for r in range(len(power)):
+        lost[r] |= (bits[r] >> form[0]) - form[1] < form[2]
+    _divide(mixed, out, power, room, form)
+
+
+@compiled
+def downward(
+    plan, values, powers, lost, weights, counted, widest, way, gradient, shares, room, form
+):  # type: ignore[no-untyped-def]
+    """The other way: derivatives by the weights are written to ``shares``, laid out as weights, and
+    every child is given its part of the gradient, in the rows of this ``way``. ``counted`` is what
+    leaves are counted in: their table or, by free numbers, old frequencies and derivatives
+    (table_kernel.py)."""
+    nodes, parts, children = plan
+    places, free, table, count, old = counted
+    units, inputs, batch = widest[0], widest[1], values.shape[1]
+    matrix = np.empty((inputs, batch), values.dtype)
+    back = np.empty((inputs, batch), values.dtype)
+    pull = np.empty((units, batch), values.dtype)
+    apart = np.empty((widest[2] + 1, batch), powers.dtype)
+    for n in range(len(nodes) - 1, -1, -1):
+        kind, row, slot, units, inputs, at, first, last = _fields(nodes[n])
+        own = nodes[n, FLOW_OF_NODE + way]
+        flow = gradient[own : own + units]
+        if kind == LOOKUP:
+            if len(places) and free:
+                tables.add_up_free(flow, at, places[at], len(places), old, table)
+            elif len(places):
+                tables.add_up(flow, places[at], table, count[at])
+        elif kind == PRODUCT:
+            _pass_on(gradient, flow, children[parts[first, 1] : parts[first, 2]], way)
+        else:
+            span = slice(at, at + units * inputs)
+            _share(
+                values, powers, parts[first:last], children,
+                weights[span].reshape(units, inputs), shares[span].reshape(units, inputs),
+                (matrix[:inputs], back[:inputs], pull[:units], apart), values[row : row + units],
+                powers[slot], way, gradient, flow, lost, room, form,
+            )  # fmt: skip
+
+
+@compiled
+def _share(
+    values, powers, parts, children, weight, share, work, out, power, way, gradient, flow, lost,
+    room, form,
+):  # type: ignore[no-untyped-def]  # fmt: skip
+    """One sum on the way down."""
+    matrix, back, pull, apart = work
+    top = apart[len(apart) - 1]
+    for careful in (False, True):
+        below = _inputs(
+            values, powers, parts, children, matrix, top, apart, careful, lost, room, form
+        )
+        if _least_difference(power, top) >= form[3]:
+            break
+    _set_powers(top, power, room, form)
+    _pull(flow, out, room[0], pull)
+    correlate(pull, below, share)
+    multiply(weight.T, pull, back)
+    at = 0
+    for p in range(len(parts)):
+        size, a, b = parts[p, 0], parts[p, 1], parts[p, 2]
+        _hand_down(gradient, back[at : at + size], below[at : at + size], children[a:b], way)
+        at += size
 
 
 @compiled
@@ -225,14 +279,13 @@ def _pull(flow, out, number, pull):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _hand_down(gradient, back, below, rows, fresh):  # type: ignore[no-untyped-def]
-    """Flows back · below (units, batch), the same to all children, which begin at these rows."""
+def _hand_down(gradient, back, below, children, way):  # type: ignore[no-untyped-def]
+    """Flows back · below (units, batch), the same to all children."""
     share, child = back.ravel(), below.ravel()
-    for j in range(len(rows)):
-        if rows[j] < 0:
-            break
-        down = gradient[rows[j] : rows[j] + len(back)].ravel()
-        if fresh[j]:
+    for j in range(len(children)):
+        row, fresh = children[j, FLOW_OF_CHILD + way], children[j, 2]
+        down = gradient[row : row + len(back)].ravel()
+        if fresh:
             for i in range(len(down)):
                 down[i] = share[i] * child[i]
         else:
@@ -241,18 +294,15 @@ def _hand_down(gradient, back, below, rows, fresh):  # type: ignore[no-untyped-d
 
 
 @compiled
-def unmultiply(gradient, start, units, rows, fresh):  # type: ignore[no-untyped-def]
-    """Downwards: every child is given the gradient of the product."""
-    for f in range(len(rows)):
-        flow = gradient[start + f * units : start + (f + 1) * units].ravel()
-        for j in range(rows.shape[2]):
-            if rows[f, 0, j] < 0:
-                break
-            first = rows[f, 0, j]
-            down = gradient[first : first + units].ravel()
-            if fresh[f, 0, j]:
-                for i in range(len(flow)):
-                    down[i] = flow[i]
-            else:
-                for i in range(len(flow)):
-                    down[i] += flow[i]
+def _pass_on(gradient, flows, children, way):  # type: ignore[no-untyped-def]
+    """Every child is given the gradient of the product."""
+    flow = flows.ravel()
+    for j in range(len(children)):
+        row, fresh = children[j, FLOW_OF_CHILD + way], children[j, 2]
+        down = gradient[row : row + len(flows)].ravel()
+        if fresh:
+            for i in range(len(flow)):
+                down[i] = flow[i]
+        else:
+            for i in range(len(flow)):
+                down[i] += flow[i]

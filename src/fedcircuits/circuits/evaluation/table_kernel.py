@@ -12,59 +12,69 @@ from fedcircuits.circuits.evaluation.small_products import compiled
 
 
 @compiled
-def look_up(values, start, table, places):  # type: ignore[no-untyped-def]
-    """Units of leaves: lines ``places`` (leaves, batch) of a table (lines, units)."""
-    units = table.shape[1]
-    for n in range(places.shape[0]):
-        at, first = places[n], start + n * units
-        for u in range(units):
-            out = values[first + u]
-            for r in range(len(at)):
-                out[r] = table[at[r], u]
+def look_up(out, table, at):  # type: ignore[no-untyped-def]
+    """Units of a leaf (units, batch): lines ``at`` (batch,) of the table."""
+    for u in range(len(out)):
+        values = out[u]
+        for r in range(len(at)):
+            values[r] = table[at[r], u]
 
 
 @compiled
-def add_up(gradient, start, places, table, count):  # type: ignore[no-untyped-def]
-    """The other way: what comes down to units is added to the lines of a table, and to the counts
-    of leaves (leaves, units)."""
-    for n in range(places.shape[0]):
-        first = start + n * table.shape[1]
-        _add_rows(gradient, first, count[n])
-        _add_lines(gradient, first, places[n], table)
+def look_up_all(values, table, places):  # type: ignore[no-untyped-def]
+    """The same of all leaves of a step, (leaves, units, batch)."""
+    for n in range(len(places)):
+        look_up(values[n], table, places[n])
 
 
 @compiled
-def add_up_free(gradient, start, places, old, table):  # type: ignore[no-untyped-def]
+def add_up(flow, at, table, count):  # type: ignore[no-untyped-def]
+    """The other way: what comes down to units (units, batch) is added to the lines of the table,
+    and written to the counts of the leaf (units,)."""
+    _add_rows(flow, count)
+    _add_lines(flow, at, table)
+
+
+@compiled
+def add_up_free(flow, n, at, leaves, old, table):  # type: ignore[no-untyped-def]
     """The same for the free numbers of old frequencies, by softmax: counts of levels, less the
-    frequency times the count of all levels. ``table`` may hold anything."""
-    units = table.shape[1]
-    levels = len(table) // len(places)
-    total = np.empty(units, table.dtype)
-    for n in range(places.shape[0]):
-        first = start + n * units
-        total[:] = 0
-        _add_rows(gradient, first, total)
-        for i in range(n * levels, (n + 1) * levels):
-            line, before = table[i], old[i]
-            for u in range(units):
-                line[u] = -before[u] * total[u]
-        _add_lines(gradient, first, places[n], table)
+    frequency times the count of all levels. ``table`` may hold anything at leaf ``n``."""
+    total = np.empty(len(flow), table.dtype)
+    _add_rows(flow, total)
+    levels = len(table) // leaves
+    for i in range(n * levels, (n + 1) * levels):
+        line, before = table[i], old[i]
+        for u in range(len(total)):
+            line[u] = -before[u] * total[u]
+    _add_lines(flow, at, table)
 
 
 @compiled
-def _add_rows(gradient, first, total):  # type: ignore[no-untyped-def]
+def add_up_all(flow, places, free, table, count, old):  # type: ignore[no-untyped-def]
+    """What either adds up, of all leaves of a step."""
+    for n in range(len(places)):
+        if free:
+            add_up_free(flow[n], n, places[n], len(places), old, table)
+        else:
+            add_up(flow[n], places[n], table, count[n])
+
+
+@compiled
+def _add_rows(flow, total):  # type: ignore[no-untyped-def]
     for u in range(len(total)):
-        flow = gradient[first + u]
-        for r in range(len(flow)):
-            total[u] += flow[r]
+        values = flow[u]
+        whole = values[0]
+        for r in range(1, len(values)):
+            whole += values[r]
+        total[u] = whole
 
 
 @compiled
-def _add_lines(gradient, first, at, table):  # type: ignore[no-untyped-def]
+def _add_lines(flow, at, table):  # type: ignore[no-untyped-def]
     for r in range(len(at)):
         line = table[at[r]]
         for u in range(len(line)):
-            line[u] += gradient[first + u, r]
+            line[u] += flow[u, r]
 
 
 @compiled
