@@ -98,13 +98,21 @@ class Scratch:
 
     @contextmanager
     def room(self) -> Iterator[Callable[[str, tuple[int, int], torch.dtype], Tensor]]:
-        kept = self.free.pop() if self.free else {}
+        yield Loan(self).matrix
 
-        def matrix(name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-            size = shape[0] * shape[1]
-            if name not in kept or kept[name].numel() < size:
-                kept[name] = empty((size,), torch.empty(0, dtype=dtype))
-            return kept[name][:size].view(shape)
 
-        yield matrix
-        self.free.append(kept)
+class Loan:
+    """Matrices of one pass, which go back when nobody holds them any more."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self.scratch = scratch
+        self.kept = scratch.free.pop() if scratch.free else {}
+
+    def __del__(self) -> None:
+        self.scratch.free.append(self.kept)
+
+    def matrix(self, name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+        size = shape[0] * shape[1]
+        if name not in self.kept or self.kept[name].numel() < size:
+            self.kept[name] = empty((size,), torch.empty(0, dtype=dtype))
+        return self.kept[name][:size].view(shape)

@@ -28,7 +28,7 @@ from fedcircuits.circuits.evaluation.arithmetic import (
     as_answers,
     finite,
 )
-from fedcircuits.circuits.evaluation.counts import Counts, Derivative
+from fedcircuits.circuits.evaluation.counts import Counts, Derivative, by_free_numbers
 from fedcircuits.circuits.evaluation.devices import CPU, Scratch, here, placed
 from fedcircuits.circuits.evaluation.direct import DirectStep, GivenStep, JointStep, JointValues
 from fedcircuits.circuits.evaluation.flat import Flat
@@ -214,23 +214,24 @@ class CircuitProgram:
     def descend(
         self, state: Risen, packed: Packed, weight: Tensor, gradient: Tensor, free: bool = False
     ) -> list[Derivative]:
-        """And down again, as ``downward`` does; ``gradient`` is room (rows, batch). ``free`` as in
-        ``ScaledProgram.downward``, where that is used."""
+        """And down again: expected counts of every step or, by ``free`` numbers of weights and
+        looked-up tables, derivatives. ``gradient`` is room (rows, batch)."""
         if self.scaled is not None and isinstance(state, ScaledState):
             return self.scaled.downward(state, packed, weight, gradient, free)
         assert isinstance(state, BatchState)
-        return self._downward(state, packed, weight, gradient.zero_())[1]
+        derivatives = self._downward(state, packed, weight, gradient.zero_())[1]
+        triples = zip(self.steps, derivatives, packed.values, strict=True)
+        expected = [step.expected(d, p) for step, d, p in triples]
+        return by_free_numbers(expected, packed.values) if free else expected
 
     def _expected(self, inputs: Inputs, packed: Packed, weight: Tensor) -> Counts:
         shape = (self.layout.rows, len(inputs.x))
         with self.scratch.room() as matrix:
             state, logs = self.ascend(inputs, packed, matrix("values", shape, self.dtype))
             gradient = matrix("gradient", shape, self.dtype)
-            derivatives = self.descend(state, packed, weight, gradient)
+            expected = self.descend(state, packed, weight, gradient)
             total = _weighted(logs, weight)
-        triples = zip(self.steps, derivatives, packed.values, strict=True)
-        steps = tuple(step.expected(d, p) for step, d, p in triples)
-        return Counts(total, float(weight.sum()), steps)
+        return Counts(total, float(weight.sum()), tuple(expected))
 
     # ------------------------------------------------------------------ the compiled executor
 

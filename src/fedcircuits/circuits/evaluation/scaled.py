@@ -22,8 +22,8 @@ from torch import Tensor
 
 from fedcircuits.circuits.evaluation import scaled_kernel as kernel
 from fedcircuits.circuits.evaluation import table_kernel
-from fedcircuits.circuits.evaluation.counts import Derivative
-from fedcircuits.circuits.evaluation.devices import CPU, empty, zeros
+from fedcircuits.circuits.evaluation.counts import Derivative, by_free_numbers
+from fedcircuits.circuits.evaluation.devices import CPU, empty
 from fedcircuits.circuits.evaluation.inner_nodes import (
     OuterStep,
     OuterSumStep,
@@ -131,10 +131,11 @@ class ScaledProgram:
         gradient: Tensor,
         free: bool = False,
     ) -> list[Derivative]:
-        """For every step the derivatives of the weighted log-likelihood; no row may be lost.
+        """For every step its expected counts; no row may be lost. ``free``: derivatives of the
+        weighted log-likelihood by the free numbers of weights and looked-up tables, as tensors.
 
         ``gradient`` may hold anything; in the end it holds the flows of leaves that are not looked
-        up. ``free``: of looked-up tables the derivatives by their free numbers, as tensors.
+        up.
         """
         gradient[self.program.root] = weight
         gradient[self.plan.unread] = 0.0
@@ -163,7 +164,8 @@ class ScaledProgram:
                 derivatives.append(counted[i].derivative)
             else:
                 batch = BatchState(state.inputs, state.values)
-                derivatives.append(step.downward(p, batch, gradient))
+                counts = [step.downward(p, batch, gradient)]
+                derivatives += by_free_numbers(counts, [p]) if free else counts
         return derivatives
 
 
@@ -219,6 +221,6 @@ class _Counted:
         if free:
             slopes = empty(tuple(old.shape), old)
             return cls(slopes, (places, free, _lines(slopes), _lines(old)[:0], _lines(old)))
-        sums, count = zeros(tuple(old.shape), old), empty((len(places), old.shape[2]), old)
+        sums, count = empty(tuple(old.shape), old), empty((len(places), old.shape[2]), old)
         arrays = places, free, _lines(sums), np.asarray(count.numpy()), _lines(old)
         return cls(LeafCounts(sums, count), arrays)

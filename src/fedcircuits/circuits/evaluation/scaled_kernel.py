@@ -204,10 +204,10 @@ def _sum(values, powers, parts, children, weight, work, out, power, lost, room, 
 def downward(
     plan, values, powers, lost, weights, counted, widest, way, gradient, shares, room, form
 ):  # type: ignore[no-untyped-def]
-    """The other way: derivatives by the weights are written to ``shares``, laid out as weights, and
-    every child is given its part of the gradient, in the rows of this ``way``. ``counted`` is what
-    leaves are counted in: their table or, by free numbers, old frequencies and derivatives
-    (table_kernel.py)."""
+    """The other way: every child is given its part of the gradient, in the rows of this ``way``.
+    ``shares``, laid out as weights, may hold anything; they become expected counts or, by
+    ``free`` numbers, derivatives. So does the table of leaves that ``counted`` names, with their
+    counts and old frequencies (table_kernel.py)."""
     nodes, parts, children = plan
     places, free, table, count, old = counted
     units, inputs, batch = widest[0], widest[1], values.shape[1]
@@ -220,10 +220,8 @@ def downward(
         own = nodes[n, FLOW_OF_NODE + way]
         flow = gradient[own : own + units]
         if kind == LOOKUP:
-            if len(places) and free:
-                tables.add_up_free(flow, at, places[at], len(places), old, table)
-            elif len(places):
-                tables.add_up(flow, places[at], table, count[at])
+            if len(places):
+                tables.add_up(flow, at, places[at], len(places), free, table, count, old)
         elif kind == PRODUCT:
             _pass_on(gradient, flow, children[parts[first, 1] : parts[first, 2]], way)
         else:
@@ -231,15 +229,15 @@ def downward(
             _share(
                 values, powers, parts[first:last], children,
                 weights[span].reshape(units, inputs), shares[span].reshape(units, inputs),
-                (matrix[:inputs], back[:inputs], pull[:units], apart), values[row : row + units],
-                powers[slot], way, gradient, flow, lost, room, form,
+                (matrix[:inputs], back[:inputs], pull[:units], apart), free,
+                values[row : row + units], powers[slot], way, gradient, flow, lost, room, form,
             )  # fmt: skip
 
 
 @compiled
 def _share(
-    values, powers, parts, children, weight, share, work, out, power, way, gradient, flow, lost,
-    room, form,
+    values, powers, parts, children, weight, share, work, free, out, power, way, gradient, flow,
+    lost, room, form,
 ):  # type: ignore[no-untyped-def]  # fmt: skip
     """One sum on the way down."""
     matrix, back, pull, apart = work
@@ -253,12 +251,29 @@ def _share(
     _set_powers(top, power, room, form)
     _pull(flow, out, room[0], pull)
     correlate(pull, below, share)
+    _finish(share, weight, free)
     multiply(weight.T, pull, back)
     at = 0
     for p in range(len(parts)):
         size, a, b = parts[p, 0], parts[p, 1], parts[p, 2]
         _hand_down(gradient, back[at : at + size], below[at : at + size], children[a:b], way)
         at += size
+
+
+@compiled
+def _finish(share, weight, free):  # type: ignore[no-untyped-def]
+    """Expected counts from derivatives by the weights; or derivatives by their free numbers, which
+    softmax makes the weights: the counts, less the weights times all counts of the unit."""
+    for u in range(len(share)):
+        line, old = share[u], weight[u]
+        for i in range(len(line)):
+            line[i] *= old[i]
+        if free:
+            total = line[0]
+            for i in range(1, len(line)):
+                total += line[i]
+            for i in range(len(line)):
+                line[i] -= total * old[i]
 
 
 @compiled

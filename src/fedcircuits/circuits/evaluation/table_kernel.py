@@ -28,53 +28,40 @@ def look_up_all(values, table, places):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def add_up(flow, at, table, count):  # type: ignore[no-untyped-def]
-    """The other way: what comes down to units (units, batch) is added to the lines of the table,
-    and written to the counts of the leaf (units,)."""
-    _add_rows(flow, count)
-    _add_lines(flow, at, table)
-
-
-@compiled
-def add_up_free(flow, n, at, leaves, old, table):  # type: ignore[no-untyped-def]
-    """The same for the free numbers of old frequencies, by softmax: counts of levels, less the
-    frequency times the count of all levels. ``table`` may hold anything at leaf ``n``."""
-    total = np.empty(len(flow), table.dtype)
-    _add_rows(flow, total)
-    levels = len(table) // leaves
-    for i in range(n * levels, (n + 1) * levels):
-        line, before = table[i], old[i]
-        for u in range(len(total)):
-            line[u] = -before[u] * total[u]
-    _add_lines(flow, at, table)
-
-
-@compiled
-def add_up_all(flow, places, free, table, count, old):  # type: ignore[no-untyped-def]
-    """What either adds up, of all leaves of a step."""
-    for n in range(len(places)):
-        if free:
-            add_up_free(flow[n], n, places[n], len(places), old, table)
-        else:
-            add_up(flow[n], places[n], table, count[n])
-
-
-@compiled
-def _add_rows(flow, total):  # type: ignore[no-untyped-def]
-    for u in range(len(total)):
+def add_up(flow, n, at, leaves, free, table, count, old):  # type: ignore[no-untyped-def]
+    """The other way: what comes down to leaf ``n`` of so many (units, batch) is added to its lines
+    of the table, which may hold anything beforehand, and written to ``count`` (leaves, units). If
+    ``free``, lines become derivatives by the free numbers that softmax makes the old frequencies:
+    counts of levels, less the frequency times the count of all levels."""
+    units, levels = len(flow), len(table) // leaves
+    total = np.empty(units, table.dtype)
+    for u in range(units):
         values = flow[u]
         whole = values[0]
         for r in range(1, len(values)):
             whole += values[r]
         total[u] = whole
+    for i in range(n * levels, (n + 1) * levels):
+        line = table[i]
+        if free:
+            before = old[i]
+            for u in range(units):
+                line[u] = -before[u] * total[u]
+        else:
+            line[:] = 0
+    if not free:
+        count[n] = total
+    for r in range(len(at)):
+        line = table[at[r]]
+        for u in range(units):
+            line[u] += flow[u, r]
 
 
 @compiled
-def _add_lines(flow, at, table):  # type: ignore[no-untyped-def]
-    for r in range(len(at)):
-        line = table[at[r]]
-        for u in range(len(line)):
-            line[u] += flow[u, r]
+def add_up_all(flow, places, free, table, count, old):  # type: ignore[no-untyped-def]
+    """The same of all leaves of a step, (leaves, units, batch)."""
+    for n in range(len(places)):
+        add_up(flow[n], n, places[n], len(places), free, table, count, old)
 
 
 @compiled
