@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from fedcircuits.circuits.evaluation.inner_nodes import (
 )
 from fedcircuits.circuits.evaluation.leaves import LeafCounts
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
-from fedcircuits.circuits.evaluation.scaled_plan import plan
+from fedcircuits.circuits.evaluation.scaled_plan import Plan, plan
 from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.evaluation.step import BatchState
 
@@ -72,7 +73,10 @@ class ScaledProgram:
         number = program.layout.number
         self.numbers = [np.array([number[s.name] for s in g]) for _, g in program.layout.groups]
         self.root = number[program.circuit.root.name]
-        self.plan = plan(program.steps, self.numbers, self.root)
+
+    @cached_property
+    def plan(self) -> Plan:
+        return plan(self.program.steps, self.numbers, self.root)
 
     def upward(self, inputs: Inputs, packed: Packed, values: Tensor) -> ScaledState:
         batch, slots = values.shape[1], len(self.program.layout.number) + 1
