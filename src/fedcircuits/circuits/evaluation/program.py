@@ -82,7 +82,7 @@ class Packed:
     within: bool = False  # whether variables are restricted to regions
     flat: dict[bool, Flat] = field(default_factory=dict, repr=False)  # for the compiled executor
     trees: list[tuple[Tables, Flat] | None] = field(default_factory=list, repr=False)
-    weights: list[Any] = field(default_factory=list, repr=False)  # end to end, for scaled.py
+    weights: list[Tensor] = field(default_factory=list, repr=False)  # end to end, for scaled.py
 
 
 class CircuitProgram:

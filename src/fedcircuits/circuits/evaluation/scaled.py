@@ -88,7 +88,8 @@ class ScaledProgram:
         for i, (step, p) in enumerate(zip(self.program.steps, packed.values, strict=True)):
             if isinstance(step, ProductStep | SumStep):
                 continue
-            if (places := _places(step, p, inputs)) is not None:
+            places = _places(step, p, inputs)
+            if places is not None and isinstance(p, LookupValues):
                 state.places[i] = places
                 if i != self.plan.looked_up:
                     out = step.rows_in(values).numpy()
@@ -108,8 +109,8 @@ class ScaledProgram:
         if not packed.weights:
             none = torch.empty(0, dtype=self.program.dtype)
             sums = (p.flatten() for p in packed.values if isinstance(p, Tensor))
-            packed.weights.append(np.asarray(torch.cat([none, *sums]).numpy()))
-        return packed.weights[0]
+            packed.weights.append(torch.cat([none, *sums]))
+        return np.asarray(packed.weights[0].numpy())
 
     def _table(self, packed: Packed, state: ScaledState) -> tuple[Floats, Ints]:
         """Of the leaves that the loops look up, and where; nothing of both if they do not."""
@@ -143,12 +144,15 @@ class ScaledProgram:
         """
         gradient[self.program.root] = weight
         gradient[self.plan.unread] = 0.0
-        counted = {
-            i: _Counted.of(packed.values[i], places, free) for i, places in state.places.items()
-        }
+        counted = {}
+        for i, at in state.places.items():
+            p = packed.values[i]
+            assert isinstance(p, LookupValues)
+            counted[i] = _Counted.of(p, at, free)
         table, places = self._table(packed, state)
-        chosen = counted.get(self.plan.looked_up)
-        into = (places, free, table, table, table) if chosen is None else chosen.arrays
+        chosen = self.plan.looked_up
+        nothing = places, free, table, table, table
+        into = nothing if chosen is None or chosen not in counted else counted[chosen].arrays
         shares = empty((self.plan.number,), state.values)
         kernel.downward(
             self.plan.arrays, state.values.numpy(), state.powers, state.lost, state.weights,
@@ -157,9 +161,9 @@ class ScaledProgram:
         )  # fmt: skip
         derivatives: list[Derivative] = []
         for i, (step, p) in enumerate(zip(self.program.steps, packed.values, strict=True)):
-            if isinstance(step, SumStep):
-                at = self.plan.weights[i]
-                derivatives.append(shares[at : at + p.numel()].view(p.shape))
+            if isinstance(p, Tensor):
+                first = self.plan.weights[i]
+                derivatives.append(shares[first : first + p.numel()].view(p.shape))
             elif isinstance(step, ProductStep):
                 derivatives.append(None)
             elif i in counted:

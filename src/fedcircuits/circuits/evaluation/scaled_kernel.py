@@ -201,9 +201,9 @@ def _sum(values, powers, parts, children, weight, work, out, power, lost, room, 
 
 
 @compiled
-def downward(
+def downward(  # type: ignore[no-untyped-def]
     plan, values, powers, lost, weights, counted, widest, way, gradient, shares, room, form
-):  # type: ignore[no-untyped-def]
+):
     """The other way: every child is given its part of the gradient, in the rows of this ``way``.
     ``shares``, laid out as weights, may hold anything; they become expected counts or, by
     ``free`` numbers, derivatives. So does the table of leaves that ``counted`` names, with their
@@ -235,10 +235,10 @@ def downward(
 
 
 @compiled
-def _share(
+def _share(  # type: ignore[no-untyped-def]
     values, powers, parts, children, weight, share, work, free, out, power, way, gradient, flow,
     lost, room, form,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """One sum on the way down."""
     matrix, back, pull, apart = work
     top = apart[len(apart) - 1]

@@ -165,7 +165,9 @@ def depth_first(nodes: dict[int, Node], root: int) -> list[Node]:
 
 
 def _arrays(ordered: Sequence[Node]) -> tuple[Ints, Ints, Ints]:
-    nodes, parts, children = [], [], []
+    nodes: list[tuple[int, ...]] = []
+    parts: list[tuple[int, int, int]] = []
+    children: list[Child] = []
     for n in ordered:
         first = len(parts)
         for units, below in n.parts:

@@ -68,27 +68,42 @@ def add_up_all(flow, places, free, table, count, old):  # type: ignore[no-untype
 def frequencies(counts, added, old, out):  # type: ignore[no-untyped-def]
     """Tables (leaves, levels, units) of frequencies from counts, with ``added`` (leaves, levels)
     for every unit; the old ones where nothing was counted. The least count is returned."""
-    total = np.empty(counts.shape[2], counts.dtype)
+    levels, units = counts.shape[1], counts.shape[2]
+    total = np.empty(units, counts.dtype)
     least = counts[0, 0, 0]
+    whole = levels // 4 * 4
     for n in range(counts.shape[0]):
+        table, more = counts[n], added[n]
         total[:] = 0
-        for i in range(counts.shape[1]):
-            more = added[n, i]
-            for u in range(len(total)):
-                now = counts[n, i, u] + more
+        for i in range(0, whole, 4):
+            a, b, c, d = table[i], table[i + 1], table[i + 2], table[i + 3]
+            for u in range(units):
+                p, q = a[u] + more[i], b[u] + more[i + 1]
+                r, s = c[u] + more[i + 2], d[u] + more[i + 3]
+                least = min(least, min(min(p, q), min(r, s)))
+                total[u] += (p + q) + (r + s)
+        for i in range(whole, levels):
+            for u in range(units):
+                now = table[i, u] + more[i]
                 least = min(least, now)
                 total[u] += now
         void = False
-        for u in range(len(total)):
+        for u in range(units):
             void |= not total[u] > 0
             total[u] = 1 / total[u] if total[u] > 0 else 0
-        for i in range(counts.shape[1]):
-            more = added[n, i]
-            for u in range(len(total)):
-                out[n, i, u] = (counts[n, i, u] + more) * total[u]
+        for i in range(levels):
+            line, new = table[i], out[n, i]
+            for u in range(units):
+                new[u] = (line[u] + more[i]) * total[u]
         if void:
-            for i in range(counts.shape[1]):
-                for u in range(len(total)):
-                    if total[u] == 0:
-                        out[n, i, u] = old[n, i, u]
+            _keep(total, old[n], out[n])
     return least
+
+
+@compiled
+def _keep(total, old, out):  # type: ignore[no-untyped-def]
+    """Old frequencies (levels, units) of units without any count."""
+    for i in range(len(old)):
+        for u in range(len(total)):
+            if total[u] == 0:
+                out[i, u] = old[i, u]
