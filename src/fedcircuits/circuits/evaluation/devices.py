@@ -14,8 +14,8 @@ instead of 7.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -95,10 +95,6 @@ class Scratch:
 
     def __init__(self) -> None:
         self.free: list[dict[str, Tensor]] = []
-
-    @contextmanager
-    def room(self) -> Iterator[Callable[[str, tuple[int, int], torch.dtype], Tensor]]:
-        yield Loan(self).matrix
 
 
 class Loan:

@@ -29,7 +29,7 @@ from fedcircuits.circuits.evaluation.arithmetic import (
     finite,
 )
 from fedcircuits.circuits.evaluation.counts import Counts, Derivative, by_free_numbers
-from fedcircuits.circuits.evaluation.devices import CPU, Scratch, here, placed
+from fedcircuits.circuits.evaluation.devices import CPU, Loan, Scratch, here, placed
 from fedcircuits.circuits.evaluation.direct import DirectStep, GivenStep, JointStep, JointValues
 from fedcircuits.circuits.evaluation.flat import Flat
 from fedcircuits.circuits.evaluation.forests import Forests, Tables
@@ -225,13 +225,11 @@ class CircuitProgram:
         return by_free_numbers(expected, packed.values) if free else expected
 
     def _expected(self, inputs: Inputs, packed: Packed, weight: Tensor) -> Counts:
-        shape = (self.layout.rows, len(inputs.x))
-        with self.scratch.room() as matrix:
-            state, logs = self.ascend(inputs, packed, matrix("values", shape, self.dtype))
-            gradient = matrix("gradient", shape, self.dtype)
-            expected = self.descend(state, packed, weight, gradient)
-            total = _weighted(logs, weight)
-        return Counts(total, float(weight.sum()), tuple(expected))
+        shape, room = (self.layout.rows, len(inputs.x)), Loan(self.scratch)
+        state, logs = self.ascend(inputs, packed, room.matrix("values", shape, self.dtype))
+        gradient = room.matrix("gradient", shape, self.dtype)
+        expected = self.descend(state, packed, weight, gradient)
+        return Counts(_weighted(logs, weight), float(weight.sum()), tuple(expected))
 
     # ------------------------------------------------------------------ the compiled executor
 
@@ -303,9 +301,8 @@ class CircuitProgram:
         if self.compiled:
             matrix = self._matrix(inputs, packed).numpy()
             return torch.from_numpy(flat.log_values(self._flat(packed, inputs), matrix))
-        with self.scratch.room() as room:
-            values = room("values", (self.layout.rows, len(inputs.x)), self.dtype)
-            return self.ascend(inputs, packed, values)[1]
+        room, shape = Loan(self.scratch), (self.layout.rows, len(inputs.x))
+        return self.ascend(inputs, packed, room.matrix("values", shape, self.dtype))[1]
 
     def _log_values(self, x: Tensor, packed: Packed) -> Tensor:
         def evaluate(rows: Tensor) -> Tensor:

@@ -148,7 +148,7 @@ class ScaledProgram:
         for i, at in state.places.items():
             p = packed.values[i]
             assert isinstance(p, LookupValues)
-            counted[i] = _Counted.of(p, at, free)
+            counted[i] = _LeafDerivative.of(p, at, free)
         table, places = self._table(packed, state)
         chosen = self.plan.looked_up
         nothing = places, free, table, table, table
@@ -217,14 +217,14 @@ def _lines(table: Tensor) -> npt.NDArray[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _LeafDerivative:
     """What is counted of leaves that are looked up."""
 
     derivative: Derivative
     arrays: tuple[Ints, bool, Floats, Floats, Floats]  # as table_kernel.add_up_all takes them
 
     @classmethod
-    def of(cls, p: LookupValues, places: Ints, free: bool) -> _Counted:
+    def of(cls, p: LookupValues, places: Ints, free: bool) -> _LeafDerivative:
         old = p.linear
         if free:
             slopes = empty(tuple(old.shape), old)
