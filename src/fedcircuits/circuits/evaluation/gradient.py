@@ -229,10 +229,10 @@ class Differentiable(nn.Module):
 class _LogLikelihood(torch.autograd.Function):
     @staticmethod
     def forward(ctx, model, inputs, x, *tensors):  # type: ignore[no-untyped-def]
-        ctx.model, ctx.packed = model, _repacked(model, tensors)
         program, shape = model.program, (model.program.layout.rows, len(inputs.x))
         with here(program.device):
             ctx.room = Loan(program.scratch)  # until torch's graph is given up
+            ctx.model, ctx.packed = model, _repacked(model, tensors, ctx.room)
             values = ctx.room.matrix("values", shape, program.dtype)
         ctx.state, log_values = program.ascend(inputs, ctx.packed, values)
         return log_values
@@ -312,15 +312,21 @@ def _add_slopes(
     total.index_add_(1, at, slope.t().to(total.dtype))
 
 
-def _repacked(model: Differentiable, tensors: tuple[Tensor, ...]) -> Packed:
-    """Packed parameters with the given tensors in place."""
-    left = iter(tensors)
+def _repacked(model: Differentiable, tensors: tuple[Tensor, ...], room: Loan) -> Packed:
+    """Packed parameters with the given tensors in place; weights and tables are made in room that
+    is kept from one step to the next."""
+    left, dtype, at = iter(tensors), model.program.dtype, 0
+    number = sum(old.numel() for old in model.start.values if isinstance(old, Tensor))
+    weights = room.matrix("weights", (1, number), dtype)[0]
     values: list[Values] = []
-    for step, old in zip(model.program.steps, model.start.values, strict=True):
+    for i, (step, old) in enumerate(zip(model.program.steps, model.start.values, strict=True)):
         if isinstance(old, Tensor):
-            values.append(torch.softmax(next(left), -1))
+            out = weights[at : at + old.numel()].view(old.shape)
+            values.append(torch.softmax(next(left), -1, out=out))
+            at += old.numel()
         elif isinstance(old, LookupValues):
-            values.append(old.with_table(torch.softmax(next(left), 1)))
+            out = room.matrix(f"table {i}", (1, old.table.numel()), dtype).view(old.table.shape)
+            values.append(old.with_table(torch.softmax(next(left), 1, out=out)))
         elif isinstance(step, LinearStep) and isinstance(old, LeafValues):
             values.append(replace(old, coefficients=next(left), constants=next(left)))
         elif isinstance(step, DirectStep) and isinstance(old, LeafValues):
@@ -329,4 +335,4 @@ def _repacked(model: Differentiable, tensors: tuple[Tensor, ...]) -> Packed:
             values.append(replace(old, known=next(left)))
         else:
             values.append(old)
-    return Packed(model.start.frames, tuple(values))
+    return Packed(model.start.frames, tuple(values), weights=[weights])

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 
 LOG_2 = math.log(2.0)
-SOME, MANY = 4, 48  # units between which these loops beat batched products
+SOME, MANY = 4, 128  # units between which these loops beat batched products
 LOWEST = -(1 << 24)  # power of two of a leaf: what is less is lost
 # bits behind the exponent, its bias, the least one of a node, and the least without care
 FORMS = {
