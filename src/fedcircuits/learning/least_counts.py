@@ -95,15 +95,16 @@ def _runs(counts: Array, least: int) -> list[tuple[int, ...]]:
     runs: list[tuple[int, ...]] = []
     for part in np.split(np.arange(len(counts)), np.flatnonzero(counts >= least)):
         codes = part[counts[part] < least]
-        first, begun = len(runs), list[int]()
-        for code in codes.tolist():
+        first, begun, rows = len(runs), list[int](), 0.0
+        for code, count in zip(codes.tolist(), counts[codes].tolist(), strict=True):
             begun.append(code)
-            if counts[begun].sum() >= least:
+            rows += count
+            if rows >= least:
                 runs.append(tuple(begun))
-                begun = []
+                begun, rows = [], 0.0
         if len(runs) > first:
             runs[-1] += tuple(begun)
-        elif counts[begun].sum() > 0:
+        elif rows > 0:
             runs.append(tuple(begun))
     return runs
 
@@ -117,12 +118,12 @@ def without_rare(values: Array, rare: Sequence[RareValues]) -> Array:
         column = values[:, number]
         if not all(one.instead for one in ones):
             column[:] = np.nan
-        owner = np.full(1 + max(max(one.codes, default=0) for one in ones), -1)
-        for i, one in enumerate(ones):
-            owner[list(one.codes)] = i
+        replaced = np.array([code for one in ones for code in one.codes], np.int64)
+        owner = np.full(1 + replaced.max(initial=0), -1)
+        owner[replaced] = np.repeat(np.arange(len(ones)), [len(one.codes) for one in ones])
         codes = np.where(column < len(owner), column, -1).astype(np.int64)  # NaN: −1
         at = np.flatnonzero((codes >= 0) & (owner[codes] >= 0))
-        instead = np.concatenate([np.array(one.instead, np.float64) for one in ones])
+        instead = np.array([code for one in ones for code in one.instead], np.float64)
         sizes = np.array([len(one.instead) for one in ones])
         which = owner[codes[at]]
         column[at] = instead[(np.cumsum(sizes) - sizes)[which] + at % sizes[which]]

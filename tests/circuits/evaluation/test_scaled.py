@@ -138,3 +138,50 @@ def test_what_plain_numbers_cannot_hold(distance: float, dtype: torch.dtype) -> 
     room = torch.empty(program.layout.rows, len(x), dtype=dtype)
     lost = program.scaled.upward(program.read(torch.from_numpy(x), packed), packed, room).lost
     assert distance in (8.0, 15.0) or lost.any() == (distance >= 40)
+
+
+def twice_read() -> tuple[Model, Array]:
+    """A sum whose products share a child, next to a product that two sums read."""
+    rng = np.random.default_rng(5)
+    names = ("x0", "x1", "x2")
+    nodes: list[fc.Leaf | fc.Sum | fc.Product] = [
+        fc.Leaf(name, "categorical", (f"x{v}",), 5)
+        for name, v in (("a", 0), ("b", 1), ("c", 1), ("d", 2))
+    ]
+    nodes += [fc.Product("ab", ("a", "b")), fc.Product("ac", ("a", "c"))]
+    nodes += [fc.Sum("s", ("ab", "ac"), 5), fc.Sum("t", ("ac",), 5)]
+    nodes += [fc.Product("sd", ("s", "d")), fc.Product("td", ("t", "d"))]
+    nodes.append(fc.Sum("root", ("sd", "td")))
+    schema = fc.Schema(tuple(fc.Variable(name, "count", most=19) for name in names))
+    circuit = fc.Circuit(tuple(nodes), schema)
+    values = {}
+    for node in circuit.nodes:
+        if isinstance(node, fc.Leaf):
+            values[node.name] = {"probability": rng.dirichlet(np.ones(20), (5, 1))}
+        elif isinstance(node, fc.Sum):
+            inputs = sum(circuit.units[child] for child in node.children)
+            values[node.name] = {"weight": rng.dirichlet(np.ones(inputs), node.units)}
+    return (circuit, Parameters(values)), rng.integers(0, 20, (40, 3)).astype(float)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_children_that_are_read_several_times(gaps: bool) -> None:
+    model, x = twice_read()
+    if gaps:
+        x[np.random.default_rng(0).random(x.shape) < 0.3] = np.nan
+    agree(model, x, torch.float64)
+
+
+def test_graphs_that_are_alive_at_the_same_time() -> None:
+    """Each pass of a module has matrices of its own until its gradient is no longer needed."""
+    model, x = images(5)
+    rows = torch.from_numpy(x)
+    module = Differentiable(CircuitProgram(model[0]), model[1])
+    parameters = list(module.parameters())
+    alone = [torch.autograd.grad(module(part).sum(), parameters) for part in (rows[:30], rows[30:])]
+    first, second = module(rows[:30]).sum(), module(rows[30:]).sum()
+    for _ in range(2):
+        found = [torch.autograd.grad(s, parameters, retain_graph=True) for s in (first, second)]
+        for ours, expected in zip(found, alone, strict=True):
+            for a, b in zip(ours, expected, strict=True):
+                torch.testing.assert_close(a, b)

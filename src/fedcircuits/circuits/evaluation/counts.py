@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedcircuits.circuits.evaluation.direct import JointCounts
 from fedcircuits.circuits.evaluation.leaves import LeafCounts
+from fedcircuits.circuits.evaluation.lookup import LookupValues
 from fedcircuits.circuits.graph.family import Array
 
 Derivative = LeafCounts | JointCounts | Tensor | None  # of one step
@@ -95,3 +96,17 @@ def _like(d: Derivative, rest: Iterator[Tensor]) -> Derivative:
     if isinstance(d, JointCounts):
         return JointCounts(dict(zip(d.sums, new, strict=True)))
     return new[0] if new else None
+
+
+def by_free_numbers(expected: Sequence[Derivative], values: Sequence[object]) -> list[Derivative]:
+    """Derivatives by the free numbers that softmax makes weights and looked-up tables: counts, less
+    the weight or frequency times the count of all."""
+    new: list[Derivative] = []
+    for d, p in zip(expected, values, strict=True):
+        if isinstance(d, Tensor) and isinstance(p, Tensor):
+            new.append(d.addcmul(p, d.sum(-1, keepdim=True), value=-1))
+        elif isinstance(p, LookupValues) and isinstance(d, LeafCounts):
+            new.append(d.sums.addcmul_(p.linear, d.count[:, None], value=-1))
+        else:
+            new.append(d)
+    return new

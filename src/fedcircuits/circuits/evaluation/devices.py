@@ -14,8 +14,8 @@ instead of 7.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -96,15 +96,19 @@ class Scratch:
     def __init__(self) -> None:
         self.free: list[dict[str, Tensor]] = []
 
-    @contextmanager
-    def room(self) -> Iterator[Callable[[str, tuple[int, int], torch.dtype], Tensor]]:
-        kept = self.free.pop() if self.free else {}
 
-        def matrix(name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-            size = shape[0] * shape[1]
-            if name not in kept or kept[name].numel() < size:
-                kept[name] = empty((size,), torch.empty(0, dtype=dtype))
-            return kept[name][:size].view(shape)
+class Loan:
+    """Matrices of one pass, which go back when nobody holds them any more."""
 
-        yield matrix
-        self.free.append(kept)
+    def __init__(self, scratch: Scratch) -> None:
+        self.scratch = scratch
+        self.kept = scratch.free.pop() if scratch.free else {}
+
+    def __del__(self) -> None:
+        self.scratch.free.append(self.kept)
+
+    def matrix(self, name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+        size = shape[0] * shape[1]
+        if name not in self.kept or self.kept[name].numel() < size:
+            self.kept[name] = empty((size,), torch.empty(0, dtype=dtype))
+        return self.kept[name][:size].view(shape)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcircuits.circuits.evaluation.counts import Derivative
-from fedcircuits.circuits.evaluation.devices import empty, here, placed
+from fedcircuits.circuits.evaluation.devices import Loan, here, placed
 from fedcircuits.circuits.evaluation.direct import DirectStep, JointStep, JointValues
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.lookup import LookupValues
@@ -229,19 +229,22 @@ class Differentiable(nn.Module):
 class _LogLikelihood(torch.autograd.Function):
     @staticmethod
     def forward(ctx, model, inputs, x, *tensors):  # type: ignore[no-untyped-def]
-        ctx.model, ctx.packed = model, _repacked(model, tensors)
-        like = inputs.x.new_empty(0, dtype=model.program.dtype)
-        values = empty((model.program.layout.rows, len(inputs.x)), like)
-        ctx.state, log_values = model.program.ascend(inputs, ctx.packed, values)
+        program, shape = model.program, (model.program.layout.rows, len(inputs.x))
+        with here(program.device):
+            ctx.room = Loan(program.scratch)  # until torch's graph is given up
+            ctx.model, ctx.packed = model, _repacked(model, tensors, ctx.room)
+            values = ctx.room.matrix("values", shape, program.dtype)
+        ctx.state, log_values = program.ascend(inputs, ctx.packed, values)
         return log_values
 
     @staticmethod
     def backward(ctx, weight):  # type: ignore[no-untyped-def]
         program, x = ctx.model.program, ctx.state.inputs.x
-        with here(program.device), program.scratch.room() as matrix:
-            gradient = matrix("gradient", tuple(ctx.state.values.shape), program.dtype)
+        with here(program.device):
+            shape = tuple(ctx.state.values.shape)
+            gradient = ctx.room.matrix("gradient", shape, program.dtype)
             derivatives = program.descend(ctx.state, ctx.packed, weight, gradient, free=True)
-            out = _by_tensors(program, ctx.packed, derivatives, gradient)
+            out = _by_tensors(program, derivatives, gradient)
             by_rows = None
             if ctx.needs_input_grad[2]:
                 by_rows = _by_inputs(program, ctx.model.packed(), x, gradient)
@@ -249,18 +252,13 @@ class _LogLikelihood(torch.autograd.Function):
 
 
 def _by_tensors(
-    program: CircuitProgram, packed: Packed, derivatives: list[Derivative], gradient: Tensor
+    program: CircuitProgram, derivatives: list[Derivative], gradient: Tensor
 ) -> list[Tensor]:
     """Derivatives by what the operation depends on."""
     out = []
-    for step, derivative, p in zip(program.steps, derivatives, packed.values, strict=True):
-        if isinstance(derivative, Tensor) and isinstance(p, Tensor):
-            counts = derivative.mul_(p)
-            out.append(counts.addcmul_(p, counts.sum(-1, keepdim=True), value=-1))
-        elif isinstance(p, LookupValues) and isinstance(derivative, Tensor):
+    for step, derivative in zip(program.steps, derivatives, strict=True):
+        if isinstance(derivative, Tensor):
             out.append(derivative)
-        elif isinstance(p, LookupValues) and isinstance(derivative, LeafCounts):
-            out.append(derivative.sums.addcmul_(p.table, derivative.count[:, None], value=-1))
         elif isinstance(step, LinearStep) and isinstance(derivative, LeafCounts):
             out += [derivative.sums, derivative.count]
         elif isinstance(step, DirectStep):
@@ -314,15 +312,21 @@ def _add_slopes(
     total.index_add_(1, at, slope.t().to(total.dtype))
 
 
-def _repacked(model: Differentiable, tensors: tuple[Tensor, ...]) -> Packed:
-    """Packed parameters with the given tensors in place."""
-    left = iter(tensors)
+def _repacked(model: Differentiable, tensors: tuple[Tensor, ...], room: Loan) -> Packed:
+    """Packed parameters with the given tensors in place; weights and tables are made in room that
+    is kept from one step to the next."""
+    left, dtype, at = iter(tensors), model.program.dtype, 0
+    number = sum(old.numel() for old in model.start.values if isinstance(old, Tensor))
+    weights = room.matrix("weights", (1, number), dtype)[0]
     values: list[Values] = []
-    for step, old in zip(model.program.steps, model.start.values, strict=True):
+    for i, (step, old) in enumerate(zip(model.program.steps, model.start.values, strict=True)):
         if isinstance(old, Tensor):
-            values.append(torch.softmax(next(left), -1))
+            out = weights[at : at + old.numel()].view(old.shape)
+            values.append(torch.softmax(next(left), -1, out=out))
+            at += old.numel()
         elif isinstance(old, LookupValues):
-            values.append(old.with_table(torch.softmax(next(left), 1)))
+            out = room.matrix(f"table {i}", (1, old.table.numel()), dtype).view(old.table.shape)
+            values.append(old.with_table(torch.softmax(next(left), 1, out=out)))
         elif isinstance(step, LinearStep) and isinstance(old, LeafValues):
             values.append(replace(old, coefficients=next(left), constants=next(left)))
         elif isinstance(step, DirectStep) and isinstance(old, LeafValues):
@@ -331,4 +335,4 @@ def _repacked(model: Differentiable, tensors: tuple[Tensor, ...]) -> Packed:
             values.append(replace(old, known=next(left)))
         else:
             values.append(old)
-    return Packed(model.start.frames, tuple(values))
+    return Packed(model.start.frames, tuple(values), weights=[weights])

@@ -15,7 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcircuits.circuits.evaluation import weight_kernel
 from fedcircuits.circuits.evaluation.arithmetic import tiny
+from fedcircuits.circuits.evaluation.devices import CPU, NUMPY, empty
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, ValueRows
 from fedcircuits.circuits.evaluation.step import BatchState, Descent, Frames, Rules, Step
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays, log_of
@@ -172,6 +174,11 @@ class _AnySum(Step[Tensor, Tensor]):
         return d * p
 
     def maximise(self, counts: Tensor, p: Tensor, frames: Frames, rules: Rules) -> Tensor:
+        if p.device == CPU and p.dtype in NUMPY:
+            weight = empty(tuple(p.shape), p)
+            arrays = (t.contiguous().numpy() for t in (counts.to(p.dtype), p, weight))
+            if weight_kernel.normalise(*arrays):
+                return weight
         total = counts.sum(2, keepdim=True)
         counted = total > 0
         weight = counts / total

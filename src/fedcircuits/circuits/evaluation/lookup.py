@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation import scaled_kernel as kernel
+from fedcircuits.circuits.evaluation import table_kernel as kernel
 from fedcircuits.circuits.evaluation.devices import CPU, empty, zeros
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep
@@ -152,13 +152,20 @@ class LookupStep(LeafStep[LookupValues]):
 
     # ------------------------------------------------------------------ M-step
 
+    def _pseudo_counts(self, rule: TabledFamily) -> Tensor:
+        """(pairs, levels), kept for the next M-step by the same rule."""
+        kept: tuple[TabledFamily, Tensor] | None = vars(self).get("kept")
+        if kept is None or kept[0] is not rule:
+            pseudo = np.stack([rule.pseudo_counts(name, self.levels) for name in self.names])
+            kept = vars(self)["kept"] = rule, torch.as_tensor(pseudo)
+        return kept[1]
+
     def maximise(
         self, counts: LeafCounts, p: LookupValues, frames: Frames, rules: Rules
     ) -> LookupValues:
         rule = rules.get(self.rule.name, self.rule)
         assert isinstance(rule, TabledFamily)
-        pseudo = np.stack([rule.pseudo_counts(name, self.levels) for name in self.names])
-        added = torch.as_tensor(pseudo).to(counts.sums)
+        added = self._pseudo_counts(rule).to(counts.sums)
         drawn = rule.drawn_to(self.names, counts.sums.cpu().numpy())
         if drawn is not None:
             counts = LeafCounts(counts.sums + torch.as_tensor(drawn).to(counts.sums), counts.count)

@@ -28,8 +28,8 @@ from fedcircuits.circuits.evaluation.arithmetic import (
     as_answers,
     finite,
 )
-from fedcircuits.circuits.evaluation.counts import Counts, Derivative
-from fedcircuits.circuits.evaluation.devices import CPU, Scratch, here, placed
+from fedcircuits.circuits.evaluation.counts import Counts, Derivative, by_free_numbers
+from fedcircuits.circuits.evaluation.devices import CPU, Loan, Scratch, here, placed
 from fedcircuits.circuits.evaluation.direct import DirectStep, GivenStep, JointStep, JointValues
 from fedcircuits.circuits.evaluation.flat import Flat
 from fedcircuits.circuits.evaluation.forests import Forests, Tables
@@ -82,6 +82,7 @@ class Packed:
     within: bool = False  # whether variables are restricted to regions
     flat: dict[bool, Flat] = field(default_factory=dict, repr=False)  # for the compiled executor
     trees: list[tuple[Tables, Flat] | None] = field(default_factory=list, repr=False)
+    weights: list[Tensor] = field(default_factory=list, repr=False)  # end to end, for scaled.py
 
 
 class CircuitProgram:
@@ -213,23 +214,22 @@ class CircuitProgram:
     def descend(
         self, state: Risen, packed: Packed, weight: Tensor, gradient: Tensor, free: bool = False
     ) -> list[Derivative]:
-        """And down again, as ``downward`` does; ``gradient`` is room (rows, batch). ``free`` as in
-        ``ScaledProgram.downward``, where that is used."""
+        """And down again: expected counts of every step or, by ``free`` numbers of weights and
+        looked-up tables, derivatives. ``gradient`` is room (rows, batch)."""
         if self.scaled is not None and isinstance(state, ScaledState):
             return self.scaled.downward(state, packed, weight, gradient, free)
         assert isinstance(state, BatchState)
-        return self._downward(state, packed, weight, gradient.zero_())[1]
+        derivatives = self._downward(state, packed, weight, gradient.zero_())[1]
+        triples = zip(self.steps, derivatives, packed.values, strict=True)
+        expected = [step.expected(d, p) for step, d, p in triples]
+        return by_free_numbers(expected, packed.values) if free else expected
 
     def _expected(self, inputs: Inputs, packed: Packed, weight: Tensor) -> Counts:
-        shape = (self.layout.rows, len(inputs.x))
-        with self.scratch.room() as matrix:
-            state, logs = self.ascend(inputs, packed, matrix("values", shape, self.dtype))
-            gradient = matrix("gradient", shape, self.dtype)
-            derivatives = self.descend(state, packed, weight, gradient)
-            total = _weighted(logs, weight)
-        triples = zip(self.steps, derivatives, packed.values, strict=True)
-        steps = tuple(step.expected(d, p) for step, d, p in triples)
-        return Counts(total, float(weight.sum()), steps)
+        shape, room = (self.layout.rows, len(inputs.x)), Loan(self.scratch)
+        state, logs = self.ascend(inputs, packed, room.matrix("values", shape, self.dtype))
+        gradient = room.matrix("gradient", shape, self.dtype)
+        expected = self.descend(state, packed, weight, gradient)
+        return Counts(_weighted(logs, weight), float(weight.sum()), tuple(expected))
 
     # ------------------------------------------------------------------ the compiled executor
 
@@ -301,9 +301,8 @@ class CircuitProgram:
         if self.compiled:
             matrix = self._matrix(inputs, packed).numpy()
             return torch.from_numpy(flat.log_values(self._flat(packed, inputs), matrix))
-        with self.scratch.room() as room:
-            values = room("values", (self.layout.rows, len(inputs.x)), self.dtype)
-            return self.ascend(inputs, packed, values)[1]
+        room, shape = Loan(self.scratch), (self.layout.rows, len(inputs.x))
+        return self.ascend(inputs, packed, room.matrix("values", shape, self.dtype))[1]
 
     def _log_values(self, x: Tensor, packed: Packed) -> Tensor:
         def evaluate(rows: Tensor) -> Tensor:

@@ -6,18 +6,14 @@ matrix product and nothing else. Leaves are evaluated as always, and looked-up o
 table of probabilities. What single precision cannot hold (a node whose units are all below 2⁻¹⁰⁰)
 is found, and those rows of data are evaluated in log space.
 
-Which rows the loops read on the way up and write on the way down is found beforehand (``plan``).
-The inputs of a sum come in parts, one for each of its children. A product that nobody but one sum
-reads is never written down: the sum multiplies its children as it goes, and on the way down gives
-each of them its share. The first share that a node is given is written and later ones are added to
-it, so that the matrix need not be zero beforehand.
+Which nodes come one after the other and what they read is found beforehand (scaled_plan.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +22,9 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation import scaled_kernel as kernel
-from fedcircuits.circuits.evaluation.counts import Derivative
-from fedcircuits.circuits.evaluation.devices import CPU, empty, zeros
+from fedcircuits.circuits.evaluation import table_kernel
+from fedcircuits.circuits.evaluation.counts import Derivative, by_free_numbers
+from fedcircuits.circuits.evaluation.devices import CPU, empty
 from fedcircuits.circuits.evaluation.inner_nodes import (
     OuterStep,
     OuterSumStep,
@@ -36,21 +33,23 @@ from fedcircuits.circuits.evaluation.inner_nodes import (
 )
 from fedcircuits.circuits.evaluation.leaves import LeafCounts
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
+from fedcircuits.circuits.evaluation.scaled_plan import Plan, plan
 from fedcircuits.circuits.evaluation.statistics import Inputs
-from fedcircuits.circuits.evaluation.step import BatchState, Step
+from fedcircuits.circuits.evaluation.step import BatchState
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 
 LOG_2 = math.log(2.0)
-SOME, MANY = 4, 48  # units between which these loops beat batched products
+SOME, MANY = 4, 128  # units between which these loops beat batched products
 LOWEST = -(1 << 24)  # power of two of a leaf: what is less is lost
-# bits behind the exponent, its bias, and the least one of a node
-FORMS = {torch.float32: (np.int32, 23, 127, -100), torch.float64: (np.int64, 52, 1023, -900)}
+# bits behind the exponent, its bias, the least one of a node, and the least without care
+FORMS = {
+    torch.float32: (np.int32, 23, 127, -100, -50), torch.float64: (np.int64, 52, 1023, -900, -450),
+}  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-NONE = -1
+Floats = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,9 @@ class ScaledState:
     values: Tensor  # (rows, batch)
     powers: npt.NDArray[np.int32]  # (slots, batch)
     lost: npt.NDArray[np.uint8]  # (batch,) rows of data that are to be evaluated in log space
-    room: tuple[npt.NDArray[Any], npt.NDArray[Any]]  # (batch,) as numbers and as their bits
-    places: dict[int, Ints] = field(default_factory=dict)  # lines that steps look up, by their rows
+    room: tuple[Floats, npt.NDArray[Any]]  # (batch,) as numbers and as their bits
+    weights: Floats  # of all sums, end to end
+    places: dict[int, Ints] = field(default_factory=dict)  # lines that steps look up
 
 
 class ScaledProgram:
@@ -73,35 +73,54 @@ class ScaledProgram:
         number = program.layout.number
         self.numbers = [np.array([number[s.name] for s in g]) for _, g in program.layout.groups]
         self.root = number[program.circuit.root.name]
-        self.plan = plan(program.steps, self.numbers, self.root)
+
+    @cached_property
+    def plan(self) -> Plan:
+        return plan(self.program.steps, self.numbers, self.root)
 
     def upward(self, inputs: Inputs, packed: Packed, values: Tensor) -> ScaledState:
         batch, slots = values.shape[1], len(self.program.layout.number) + 1
         room = np.empty(batch, values.numpy().dtype)
         state = ScaledState(
             inputs, values, np.zeros((slots, batch), np.int32), np.zeros(batch, np.uint8),
-            (room, room.view(self.integer)),
+            (room, room.view(self.integer)), self._weights(packed),
         )  # fmt: skip
-        into, how = (values.numpy(), state.powers, state.lost), (state.room, self.form)
-        for step, p, reads, numbers in self._steps(packed):
-            if isinstance(step, ProductStep) and reads is not None:
-                if not reads.passed:
-                    kernel.multiply(
-                        *into, step.start, step.units, numbers, reads.rows, reads.slots, *how
-                    )
-            elif isinstance(step, SumStep) and reads is not None:
-                kernel.mix(*into, step.start, numbers, reads.arrays, p.numpy(), *how)
-            elif (places := _places(step, p, inputs)) is not None:
-                state.places[step.start] = places
-                kernel.look_up(into[0], step.start, _lines(p.linear), places)
+        for i, (step, p) in enumerate(zip(self.program.steps, packed.values, strict=True)):
+            if isinstance(step, ProductStep | SumStep):
+                continue
+            places = _places(step, p, inputs)
+            if places is not None and isinstance(p, LookupValues):
+                state.places[i] = places
+                if i != self.plan.looked_up:
+                    out = step.rows_in(values).numpy()
+                    table_kernel.look_up_all(out, _lines(p.linear), places)
             else:
-                state.powers[numbers] = _leaves(step, p, state)
-        np.maximum(state.lost, into[0][self.program.root] <= 0, out=state.lost)
+                state.powers[self.numbers[i]] = _leaves(step, p, state)
+        table, places = self._table(packed, state)
+        kernel.upward(
+            self.plan.arrays, values.numpy(), state.powers, state.lost, state.weights, table,
+            places, self.plan.widest, state.room, self.form,
+        )  # fmt: skip
+        np.maximum(state.lost, values.numpy()[self.program.root] <= 0, out=state.lost)
         return state
 
-    def _steps(self, packed: Packed) -> list[tuple[Any, Any, Reads | None, Ints]]:
-        steps = self.program.steps
-        return list(zip(steps, packed.values, self.plan.steps, self.numbers, strict=True))
+    def _weights(self, packed: Packed) -> Floats:
+        """Of all sums, end to end."""
+        if not packed.weights:
+            none = torch.empty(0, dtype=self.program.dtype)
+            sums = (p.flatten() for p in packed.values if isinstance(p, Tensor))
+            packed.weights.append(torch.cat([none, *sums]))
+        return np.asarray(packed.weights[0].numpy())
+
+    def _table(self, packed: Packed, state: ScaledState) -> tuple[Floats, Ints]:
+        """Of the leaves that the loops look up, and where; nothing of both if they do not."""
+        i = self.plan.looked_up
+        if i is None or i not in state.places:
+            batch = state.values.shape[1]
+            return np.empty((0, 0), state.room[0].dtype), np.empty((0, batch), np.int64)
+        p = packed.values[i]
+        assert isinstance(p, LookupValues)
+        return _lines(p.linear), state.places[i]
 
     def log_values(self, state: ScaledState) -> Tensor:
         """(batch,) of the root; of lost rows anything."""
@@ -117,33 +136,45 @@ class ScaledProgram:
         gradient: Tensor,
         free: bool = False,
     ) -> list[Derivative]:
-        """For every step the derivatives of the weighted log-likelihood; no row may be lost.
+        """For every step its expected counts; no row may be lost. ``free``: derivatives of the
+        weighted log-likelihood by the free numbers of weights and looked-up tables, as tensors.
 
-        ``gradient`` may hold anything; in the end it holds the flows of leaves and sums. ``free``:
-        of looked-up tables the derivatives by their free numbers, as tensors.
+        ``gradient`` may hold anything; in the end it holds the flows of leaves that are not looked
+        up.
         """
         gradient[self.program.root] = weight
         gradient[self.plan.unread] = 0.0
-        values, flow = state.values.numpy(), gradient.numpy()
+        counted = {}
+        for i, at in state.places.items():
+            p = packed.values[i]
+            assert isinstance(p, LookupValues)
+            counted[i] = _LeafDerivative.of(p, at, free)
+        table, places = self._table(packed, state)
+        chosen = self.plan.looked_up
+        nothing = places, free, table, table, table
+        into = nothing if chosen is None or chosen not in counted else counted[chosen].arrays
+        shares = empty((self.plan.number,), state.values)
+        kernel.downward(
+            self.plan.arrays, state.values.numpy(), state.powers, state.lost, state.weights,
+            into, self.plan.widest, int(not len(places)), gradient.numpy(), shares.numpy(),
+            state.room, self.form,
+        )  # fmt: skip
         derivatives: list[Derivative] = []
-        for step, p, reads, numbers in reversed(self._steps(packed)):
-            derivative: Derivative = None
-            if isinstance(step, ProductStep) and reads is not None:
-                if not reads.passed:
-                    kernel.unmultiply(flow, step.start, step.units, reads.rows, reads.fresh)
-            elif isinstance(step, SumStep) and reads is not None:
-                derivative = empty(tuple(p.shape), p)
-                kernel.unmix(
-                    values, state.powers, state.lost, step.start, numbers, reads.arrays, p.numpy(),
-                    flow, derivative.numpy(), state.room, self.form,
-                )  # fmt: skip
-            elif (places := state.places.get(step.start)) is not None:
-                counted = _by_free if free else _counted
-                derivative = counted(step, flow, places, p.linear)
+        for i, (step, p) in enumerate(zip(self.program.steps, packed.values, strict=True)):
+            if isinstance(p, Tensor):
+                first = self.plan.weights[i]
+                derivatives.append(shares[first : first + p.numel()].view(p.shape))
+            elif isinstance(step, ProductStep):
+                derivatives.append(None)
+            elif i in counted:
+                if i != self.plan.looked_up:
+                    table_kernel.add_up_all(step.rows_in(gradient).numpy(), *counted[i].arrays)
+                derivatives.append(counted[i].derivative)
             else:
-                derivative = step.downward(p, BatchState(state.inputs, state.values), gradient)
-            derivatives.append(derivative)
-        return derivatives[::-1]
+                batch = BatchState(state.inputs, state.values)
+                counts = [step.downward(p, batch, gradient)]
+                derivatives += by_free_numbers(counts, [p]) if free else counts
+        return derivatives
 
 
 def can_scale(program: CircuitProgram) -> bool:
@@ -185,126 +216,19 @@ def _lines(table: Tensor) -> npt.NDArray[Any]:
     return np.asarray(table.view(-1, table.shape[2]).numpy())
 
 
-def _counted(step: LookupStep, flow: npt.NDArray[Any], places: Ints, old: Tensor) -> Derivative:
-    sums, count = zeros(tuple(old.shape), old), zeros((step.folds, step.units), old)
-    kernel.add_up(flow, step.start, places, _lines(sums), count.numpy())
-    return LeafCounts(sums, count)
-
-
-def _by_free(step: LookupStep, flow: npt.NDArray[Any], places: Ints, old: Tensor) -> Derivative:
-    derivative = empty(tuple(old.shape), old)
-    kernel.add_up_free(flow, step.start, places, _lines(old), _lines(derivative))
-    return derivative
-
-
-# ---------------------------------------------------------------------- what is read and written
-
-
 @dataclass(frozen=True, slots=True)
-class Reads:
-    """What the slots of an inner step read. Products have one part, which is multiplied."""
+class _LeafDerivative:
+    """What is counted of leaves that are looked up."""
 
-    rows: Ints  # (folds, parts, factors) first rows, −1 for none
-    slots: Ints  # the same shape, 0 for none
-    sizes: Ints  # (folds, parts) units, 0 for none
-    fresh: Bools  # as rows: nothing has been written there before, on the way down
-    passed: bool = False  # products that are never written down
+    derivative: Derivative
+    arrays: tuple[Ints, bool, Floats, Floats, Floats]  # as table_kernel.add_up_all takes them
 
-    @property
-    def arrays(self) -> tuple[Ints, Ints, Ints, Bools]:
-        return self.rows, self.slots, self.sizes, self.fresh
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    steps: tuple[Reads | None, ...]
-    unread: Ints  # rows of leaves that nobody writes on the way down
-
-
-def plan(steps: Sequence[Step[Any, Any]], numbers: Sequence[Ints], root: int) -> Plan:
-    """For every step, whose slots have these numbers; ``root`` is the slot of the root."""
-    read = [_read(step) for step in steps]
-    size = 1 + max(int(n.max()) for n in numbers)
-    times = np.zeros(size, np.int64)  # every slot is read by sums, or by products
-    by_sums = np.zeros(size, bool)
-    for step, reads in zip(steps, read, strict=True):
-        if reads is not None:
-            np.add.at(times, reads.slots, 1)
-            by_sums[reads.slots] = isinstance(step, SumStep)
-    single = (times == 1) & by_sums
-    pairs = zip(steps, numbers, strict=True)
-    passed = [isinstance(s, ProductStep) and bool(single[n].all()) for s, n in pairs]
-    products = {
-        int(number): (reads.rows[f, 0], reads.slots[f, 0])
-        for reads, over, slots in zip(read, passed, numbers, strict=True)
-        if over and reads is not None
-        for f, number in enumerate(slots)
-    }
-    written = np.zeros(size, bool)
-    written[root] = True
-    planned: list[Reads | None] = []
-    for reads, over in reversed(list(zip(read, passed, strict=True))):
-        if reads is not None and over:
-            reads = replace(reads, passed=True)
-        elif reads is not None:
-            reads = _with_products(reads, products)
-            reads = replace(reads, fresh=_first(reads.slots, written))
-            written[reads.slots] = True
-        planned.append(reads)
-    return Plan(tuple(reversed(planned)), _unread(steps, numbers, written))
-
-
-def _read(step: Step[Any, Any]) -> Reads | None:
-    if isinstance(step, ProductStep):
-        rows = step.rows.index.view(step.arity, step.folds, step.units)[:, :, 0].t().numpy()
-        slots = step.children.contiguous().numpy()[:, None]
-        rows = np.where(slots > 0, rows[:, None], NONE)
-        return Reads(rows, slots, np.full((step.folds, 1), step.units), np.zeros(rows.shape, bool))
-    if not isinstance(step, SumStep):
-        return None
-    rows = step.rows.index.view(step.folds, step.inputs).numpy()
-    used = np.arange(step.inputs) < np.array(step.used)[:, None]
-    begins = used & (step.child_units.numpy() == 0)
-    parts = int(begins.sum(1).max())
-    at = np.repeat(np.array(step.used)[:, None], parts + 1, axis=1)  # where parts begin and end
-    for f in range(step.folds):
-        starts = np.flatnonzero(begins[f])
-        at[f, : len(starts)] = starts
-    sizes, first = np.diff(at), np.minimum(at[:, :-1], step.inputs - 1)
-    there = sizes > 0
-    first_rows = np.where(there, np.take_along_axis(rows, first, 1), NONE)[:, :, None]
-    slots = np.where(there, np.take_along_axis(step.children.numpy(), first, 1), 0)[:, :, None]
-    return Reads(first_rows, slots, sizes, np.zeros(slots.shape, bool))
-
-
-def _with_products(reads: Reads, products: dict[int, tuple[Ints, Ints]]) -> Reads:
-    """The children of products that are passed over, in place of these."""
-    if reads.rows.shape[2] > 1:
-        return reads
-    inside = [products.get(int(slot)) for slot in reads.slots.ravel()]
-    factors = max((len(p[0]) for p in inside if p is not None), default=1)
-    rows = np.full((*reads.sizes.shape, factors), NONE)
-    slots = np.zeros(rows.shape, np.int64)
-    rows[:, :, 0], slots[:, :, 0] = reads.rows[:, :, 0], reads.slots[:, :, 0]
-    flat_rows, flat_slots = rows.reshape(-1, factors), slots.reshape(-1, factors)
-    for i, product in enumerate(inside):
-        if product is not None:
-            flat_rows[i, : len(product[0])], flat_slots[i, : len(product[1])] = product
-    return Reads(rows, slots, reads.sizes, reads.fresh)
-
-
-def _first(slots: Ints, written: Bools) -> Bools:
-    """Which of the writes are the first to their slots."""
-    fresh = np.zeros(slots.size, bool)
-    named, place = np.unique(slots, return_index=True)
-    fresh[place[(named > 0) & ~written[named]]] = True
-    return fresh.reshape(slots.shape)
-
-
-def _unread(steps: Sequence[Step[Any, Any]], numbers: Sequence[Ints], written: Bools) -> Ints:
-    rows = [
-        np.arange(step.folds * step.units)[np.repeat(~written[n], step.units)] + step.start
-        for step, n in zip(steps, numbers, strict=True)
-        if not isinstance(step, ProductStep)
-    ]
-    return np.concatenate(rows)
+    @classmethod
+    def of(cls, p: LookupValues, places: Ints, free: bool) -> _LeafDerivative:
+        old = p.linear
+        if free:
+            slopes = empty(tuple(old.shape), old)
+            return cls(slopes, (places, free, _lines(slopes), _lines(old)[:0], _lines(old)))
+        sums, count = empty(tuple(old.shape), old), empty((len(places), old.shape[2]), old)
+        arrays = places, free, _lines(sums), np.asarray(count.numpy()), _lines(old)
+        return cls(LeafCounts(sums, count), arrays)

@@ -38,10 +38,11 @@ class Units:
     def of(cls, program: CircuitProgram, shape: Counts) -> Units:
         units, counted, number = [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)], 0
         for step, counts in zip(program.steps, shape.steps, strict=True):
+            first = number
             for one, adds in _units(step, counts):
-                units.append(number + one.reshape(-1).numpy())
+                units.append(first + one.reshape(-1).numpy())
                 counted.append(np.full(one.numel(), adds))
-            number = max(number, 1 + int(max((u.max() for u in units if len(u)), default=-1)))
+                number = max(number, 1 + int(units[-1].max(initial=-1)))
         return cls(np.concatenate(units), np.concatenate(counted), number)
 
     def rows(self, statistics: Array) -> Array:

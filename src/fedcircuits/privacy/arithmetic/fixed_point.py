@@ -45,13 +45,15 @@ class FixedPoint:
         """(...) as (..., limbs), or ParameterError."""
         plain = np.asarray(values, dtype=np.float64)
         self._check(plain, what)
-        whole = np.rint(np.ldexp(np.abs(plain), self.fraction))
+        whole = np.rint(np.abs(plain) * 2.0**self.fraction)
         encoded = self.ring.zeros(plain.shape)
         for k in range(self.ring.limbs):
-            above = np.floor(np.ldexp(whole, -64))
-            encoded[..., k] = (whole - np.ldexp(above, 64)).astype(np.uint64)
+            above = np.floor(whole * 2.0**-64)
+            encoded[..., k] = (whole - above * 2.0**64).astype(np.uint64)
             whole = above
-        return np.where((plain < 0)[..., None], self.ring.negate(encoded), encoded)
+        negative = plain < 0
+        encoded[negative] = self.ring.negate(encoded[negative])
+        return encoded
 
     def decode(self, elements: Elements) -> Array:
         """The nearest float64, or one beside it."""
