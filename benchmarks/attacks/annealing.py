@@ -88,10 +88,11 @@ def annealed(
     """The cost and the table that it ends with; it begins with this one."""
     table = table.copy()
     lacks, held = _counted(bounds, classes, table)
+    state = np.random.default_rng(seed).integers(1, 1 << 63, 1).astype(np.uint64)
     ends = np.searchsorted(classes, np.arange(classes[-1] + 2))
     cost = _anneal(
         table, classes, ends, bounds.sizes, bounds.starts, bounds.only, lacks, bounds.first,
-        bounds.sets, held, bounds.low, bounds.high, steps, hot, cold, seed,
+        bounds.sets, held, bounds.low, bounds.high, steps, hot, cold, state,
     )  # fmt: skip
     return int(cost), table
 
@@ -142,24 +143,35 @@ def _moved(code: int, by: int, first: Any, sets: Any, held: Any, low: Any, high:
     return gained
 
 
+@nb.njit(inline="always")  # type: ignore[misc]
+def _drawn(state: Any) -> float:
+    """Uniform from 0 to 1 (xorshift64*, Vigna 2016)."""
+    x = state[0]
+    x ^= x >> np.uint64(12)
+    x ^= x << np.uint64(25)
+    x ^= x >> np.uint64(27)
+    state[0] = x
+    return float((x * np.uint64(0x2545F4914F6CDD1D)) >> np.uint64(11)) / 9007199254740992.0
+
+
 @nb.njit(cache=True)  # type: ignore[misc]
 def _anneal(
     table, classes, ends, sizes, starts, only, lacks, first, sets, held, low, high, steps, hot,
-    cold, seed,
+    cold, state,
 ):  # type: ignore[no-untyped-def]  # fmt: skip
-    np.random.seed(seed)  # noqa: NPY002  # a kernel has its own
     rows, width = table.shape
     cost = _cost(lacks, held, low, high)
-    alone, bounded = np.empty(4 * width, np.int64), np.empty(4 * width, np.int64)
+    alone, bounded = np.empty((width, 4), np.int64), np.empty((width, 4), np.int64)
     cooled, heat = (cold / hot) ** (1.0 / steps), hot
     for _ in range(steps):
         if cost == 0:
             break
         heat *= cooled
-        j, r = np.random.randint(width), np.random.randint(rows)
-        s = np.random.randint(rows)
-        if np.random.random() < WITHIN:
-            s = np.random.randint(ends[classes[r]], ends[classes[r] + 1])
+        j, r = int(_drawn(state) * width), int(_drawn(state) * rows)
+        begin, end = 0, rows
+        if _drawn(state) < WITHIN:
+            begin, end = ends[classes[r]], ends[classes[r] + 1]
+        s = begin + int(_drawn(state) * (end - begin))
         a, b = table[r, j], table[s, j]
         if a == b:
             continue
@@ -168,34 +180,30 @@ def _anneal(
             p, q = table[r, i], table[s, i]
             if i == j or (p == q and classes[r] == classes[s]):
                 continue
-            if i < j:
-                start = starts[i, j]
-                above = (classes[r] * sizes[i] + p) * sizes[j] + start
-                below = (classes[s] * sizes[i] + q) * sizes[j] + start
-                codes = above + a, above + b, below + b, below + a
-                known = only[i, j]
+            one, other, each = min(i, j), max(i, j), 1 if i < j else sizes[i]
+            scale, start = sizes[one] * sizes[other], starts[one, other]
+            place = sizes[j] if i < j else 1
+            above = start + classes[r] * scale + p * place
+            below = start + classes[s] * scale + q * place
+            moved = alone[few] if only[one, other] else bounded[many]
+            moved[0], moved[1] = above + a * each, above + b * each
+            moved[2], moved[3] = below + b * each, below + a * each
+            if only[one, other]:
+                few += 1
+                lost = lacks[moved[0]] + lacks[moved[2]]
+                gained += 4 + 2 * (lacks[moved[1]] + lacks[moved[3]] - lost)
             else:
-                start = starts[j, i]
-                above = classes[r] * sizes[j] * sizes[i] + p + start
-                below = classes[s] * sizes[j] * sizes[i] + q + start
-                codes = above + a * sizes[i], above + b * sizes[i], below + b * sizes[i], below + a * sizes[i]  # noqa: E501
-                known = only[j, i]
-            if known:
-                gained += 4 + 2 * (lacks[codes[1]] - lacks[codes[0]] + lacks[codes[3]] - lacks[codes[2]])  # noqa: E501
+                many += 1
                 for k in range(4):
-                    alone[few] = codes[k]
-                    few += 1
-            else:
+                    gained += _moved(moved[k], 2 * (k % 2) - 1, first, sets, held, low, high)
+        if gained <= 0 or _drawn(state) < np.exp(-gained / heat):
+            for codes in alone[:few]:
                 for k in range(4):
-                    gained += _moved(codes[k], 2 * (k % 2) - 1, first, sets, held, low, high)
-                    bounded[many] = codes[k]
-                    many += 1
-        if gained <= 0 or np.random.random() < np.exp(-gained / heat):
-            for k in range(few):
-                lacks[alone[k]] += 2 * (k % 2) - 1
+                    lacks[codes[k]] += 2 * (k % 2) - 1
             table[r, j], table[s, j] = b, a
             cost += gained
         else:
-            for k in range(many):
-                _moved(bounded[k], 1 - 2 * (k % 2), first, sets, held, low, high)
+            for codes in bounded[:many]:
+                for k in range(4):
+                    _moved(codes[k], 1 - 2 * (k % 2), first, sets, held, low, high)
     return cost

@@ -7,6 +7,7 @@ of them is not said, but a cell between two that are there is in the part of one
 sums of counts have bounds. The true rows are always within all bounds.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,7 +95,7 @@ class _InView:
                 states = np.isin(self.digits, missing)
                 yield Cut(np.array([UNKNOWN]), states, states)
             return
-        for last, following in zip(known[:-1], known[1:], strict=True):
+        for last, following in itertools.pairwise(known):
             within = self.digits <= last
             outer = self.digits < following
             yield Cut(known[known <= last], within, outer, UNKNOWN not in there)
@@ -120,7 +121,9 @@ class _InView:
 
 def bounds(role: Role, schema: Schema) -> Bounds:
     """From what a coordinator sent and received in a run."""
-    plans = {to: msgspec.convert(d["cells"], CellPlan) for to, t, d in role.sent if t == "rows/plan"}
+    plans = {
+        to: msgspec.convert(d["cells"], CellPlan) for to, t, d in role.sent if t == "rows/plan"
+    }
     sent = {party: d for party, tag, d in role.received if tag == "count/cells"}
     return _Reader(plans, sent, schema).bounds()
 
@@ -130,13 +133,11 @@ class _Reader:
         self, plans: Mapping[str, CellPlan], sent: Mapping[str, Mapping[str, Any]], schema: Schema
     ) -> None:
         self.plans, self.sent, self.schema = plans, sent, schema
-        classes = [(t.column, p) for p, plan in plans.items() for t in plan.tasks if t.block is None]
+        tasks = [(task, party) for party, plan in plans.items() for task in plan.tasks]
+        classes = [(task.column, party) for task, party in tasks if task.block is None]
         self.target, self.holder = classes[0] if classes else (None, None)
         self.columns = [
-            self._column(task, party)
-            for party, plan in plans.items()
-            for task in plan.tasks
-            if task.column != self.target
+            self._column(task, party) for task, party in tasks if task.column != self.target
         ]
         self.columns.sort(key=lambda c: (c.party, not self.schema[c.name].size, c.name))
 
