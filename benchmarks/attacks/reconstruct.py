@@ -84,6 +84,7 @@ CASES = [
     *[Case("wine", 178, 13, parties, classes) for parties in (2, 4) for classes in (0, 3)],
     *[Case("breast cancer", rows, 30, parties, classes)
       for rows in (120, 284) for parties in (2, 4) for classes in (0, 2)],
+    *[Case("breast cancer", 569, 30, 4, classes) for classes in (0, 2)],
     Case("breast cancer", 120, 15, 4),
     Case("breast cancer", 120, 8, 4),
     Case("breast cancer", 120, 30, 4, least=20),
