@@ -33,7 +33,7 @@ import fedcircuits as fc
 from benchmarks.attacks.annealing import annealed, compiled, started
 from benchmarks.attacks.measuring import Measure, attempt
 from benchmarks.attacks.received import Bounds, bounds
-from benchmarks.attacks.wire import Tap
+from benchmarks.attacks.wire import Role, Tap
 from benchmarks.data import density_set
 from benchmarks.runner import Cell
 from fedcircuits.methods.fedpc.cells import cells_of
@@ -140,13 +140,8 @@ class Attacked:
 
     @classmethod
     def of(cls, case: Case, seed: int) -> "Attacked":
-        target, table = TARGET if case.classes else None, table_of(case, seed)
-        parties = fc.split(table, case.parties, by="columns", target=target, seed=seed)
-        tables = {party.name: party.table for party in parties}
-        federation, tap = fc.Federation(tables, least_count=case.least), Tap()
-        model = fc.FedPC(target=target, random_state=seed, **case.settings)
-        model.fit(federation, engine=tap)
-        role, rng = tap.role("coordinator"), np.random.default_rng([seed, 1])
+        model, federation, role, target = fitted(case, seed)
+        rng = np.random.default_rng([seed, 1])
         truth = Truth.of(federation, target)
         drawn = [truth.in_cells(model.sample(case.rows, random_state=k)) for k in range(DRAWN)]
         apart = [truth.independent(rng) for _ in range(DRAWN)]
@@ -163,6 +158,17 @@ class Attacked:
                 "disagreement": float(cost),
             }
         return cls(figures)
+
+
+def fitted(case: Case, seed: int) -> tuple[fc.FedPC, fc.Federation, Role, str | None]:
+    """A model, its parties, what the coordinator sent and received, and the target."""
+    target, table = TARGET if case.classes else None, table_of(case, seed)
+    parties = fc.split(table, case.parties, by="columns", target=target, seed=seed)
+    tables = {party.name: party.table for party in parties}
+    federation, tap = fc.Federation(tables, least_count=case.least), Tap()
+    model = fc.FedPC(target=target, random_state=seed, **case.settings)
+    model.fit(federation, engine=tap)
+    return model, federation, tap.role("coordinator"), target
 
 
 @dataclass(frozen=True)
