@@ -9,6 +9,8 @@ found if all its cells are right, and its class: no name and no value, but range
 columns of one person.
 
     reconstructed   rows of the tables that it finds, on average over starts with the least cost
+    read of known people   rows of people whose cells at the first party the attacker knows, with
+                    names: one row that it finds has them, and it is right
     surest true     of the rows found most often, as many as 5 % of the table, how many are true
     disagreement    cost of the best table: by how much its counts differ from those received,
                     squared and added up. With 0 it agrees with all of them
@@ -49,6 +51,10 @@ HOT, COLD = 0.3, 0.04  # of a column: what the cost may rise by at the beginning
 SUREST = 0.05  # of the rows
 DRAWN = 100  # tables that are drawn from the model
 TARGET = "class"
+FIGURES = (
+    "reconstructed", "read of known people", "surest true", "disagreement", "drawn",
+    "surest drawn", "independent",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,8 +103,7 @@ def measures(seed: int) -> list[Measure]:
     found = []
     for case in CASES:
         run = cache(partial(Attacked.of, case, seed))
-        for figure in ("reconstructed", "surest true", "disagreement", "drawn", "surest drawn",
-                       "independent"):  # fmt: skip
+        for figure in FIGURES:
             found.append(attempt(figure, case.row(), partial(_figure, run, figure)))
     return found
 
@@ -143,7 +148,8 @@ class Attacked:
         model, federation, role, target = fitted(case, seed)
         rng = np.random.default_rng([seed, 1])
         truth = Truth.of(federation, target)
-        drawn = [truth.in_cells(model.sample(case.rows, random_state=k)) for k in range(DRAWN)]
+        every = truth.in_cells(model.sample(DRAWN * case.rows, random_state=seed))
+        drawn = np.split(every, DRAWN)
         apart = [truth.independent(rng) for _ in range(DRAWN)]
         figures = {
             "drawn": _mean([truth.found(rows) for rows in drawn]),
@@ -154,6 +160,7 @@ class Attacked:
             tables_, cost = reconstructed(bounds(role, federation.schema), seed)
             figures |= {
                 "reconstructed": _mean([truth.found(rows) for rows in tables_]),
+                "read of known people": _mean([truth.read(rows) for rows in tables_]),
                 "surest true": truth.surest(tables_, rng),
                 "disagreement": float(cost),
             }
@@ -179,6 +186,7 @@ class Truth:
     values: Any  # of the same columns
     names: list[str]
     ordered: list[bool]
+    known: list[bool]  # columns of the first party
     schema: fc.Schema
     target: str | None
 
@@ -198,8 +206,9 @@ class Truth:
         every = [columns[where] for where in sorted(columns)]
         cells = np.stack([own for _, own in every], axis=1)
         values = np.stack([own for own, _ in every], axis=1)
-        names, ordered = [w[3] for w in sorted(columns)], [w[2] for w in sorted(columns)]
-        return cls(cells, values, names, ordered, schema, target)
+        _, holders, ordered, names = map(list, zip(*sorted(columns), strict=True))
+        known = [party == federation.names[0] for party in holders]
+        return cls(cells, values, names, ordered, known, schema, target)
 
     def with_class(self, cells: Any) -> Any:
         """One class for all where there is no target."""
@@ -232,6 +241,16 @@ class Truth:
         true, said = _counted(self.rows), _counted(rows)
         return sum((true & said).values()) / len(self.cells)
 
+    def read(self, rows: Any) -> float:
+        """The share of people whose row somebody reads here who knows the first party's columns:
+        one row has their cells there, and it is right."""
+        known = np.flatnonzero(self.known) + (self.target is None)
+        said = {tuple(row[known]): tuple(row) for row in rows}
+        often = _counted(rows[:, known])
+        read = [often[tuple(row[known])] == 1 and said[tuple(row[known])] == tuple(row)
+                for row in self.rows]  # fmt: skip
+        return _mean(read)
+
     def surest(self, tables: list[Any], rng: np.random.Generator) -> float:
         """Of the rows that tables have most often, which share is true."""
         often = _counted(np.concatenate(tables))
@@ -253,7 +272,8 @@ def reconstructed(found: Bounds, seed: int, steps: int = STEPS) -> tuple[list[An
     """Tables of the least cost (rows, class and columns), and this cost."""
     rules, width = compiled(found), len(found.columns)
     rng = np.random.default_rng([seed, 2])
-    left, length = steps // width, FIRST
+    steps //= width
+    left, length = steps, FIRST
     tables: list[tuple[int, Any]] = []
     while left >= length and len(tables) < STARTS:
         classes, table = started(found, rng)
@@ -263,5 +283,7 @@ def reconstructed(found: Bounds, seed: int, steps: int = STEPS) -> tuple[list[An
         left -= length
         if cost:
             length = min(LONGER * length, max(left, length))
+        elif sum(not cost for cost, _ in tables) == 1:  # a few more, to see what differs
+            left = min(left, max(steps // 10, 2 * length))
     least = min(cost for cost, _ in tables)
     return [table for cost, table in tables if cost == least], least
