@@ -38,6 +38,7 @@ from benchmarks.attacks.received import Bounds, bounds
 from benchmarks.attacks.wire import Role, Tap
 from benchmarks.data import density_set
 from benchmarks.runner import Cell
+from fedcircuits.errors import FederationError
 from fedcircuits.methods.fedpc.cells import cells_of
 from fedcircuits.methods.fedpc.training import METHOD
 from fedcircuits.methods.fedpc.views import cell_plans
@@ -109,7 +110,10 @@ def measures(seed: int) -> list[Measure]:
 
 
 def _figure(run: Any, figure: str) -> float:
-    return float(run().figures[figure])
+    figures = run().figures
+    if figure not in figures:
+        raise FederationError("the coordinator received no tables of pairs")
+    return float(figures[figure])
 
 
 # ---------------------------------------------------------------------- tables
