@@ -27,6 +27,7 @@ HEADINGS = {
     "naming": "Identifying rows by their tokens",
     "known": "Identifying rows by what is known about people",
     "linking": "Linking views of the same row",
+    "reconstruct": "Reconstructing rows from tables of pairs",
     "columns": "Inferring a column of another party",
     "edges": "Thresholds of trees",
     "liar": "A party that lies on shares",

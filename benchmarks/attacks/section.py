@@ -26,6 +26,7 @@ from benchmarks.attacks import (
     membership,
     naming,
     read_back,
+    reconstruct,
 )
 from benchmarks.attacks.measuring import HERE, Measure, commit, described
 from benchmarks.runner import THREAD_LIMITS, Cell, Json, print_table
@@ -36,6 +37,7 @@ ATTACKS: dict[str, ModuleType] = {
     "naming": naming,
     "known": known,
     "linking": linking,
+    "reconstruct": reconstruct,
     "columns": columns,
     "edges": edges,
     "liar": liar,
