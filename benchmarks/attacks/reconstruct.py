@@ -71,7 +71,7 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def row(self) -> dict[str, Cell]:
-        setting = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        setting = ", ".join(f"{name}={_said(value)}" for name, value in self.settings.items())
         if self.least != 5:
             setting = f"least_count={self.least}"
         return {
@@ -80,6 +80,10 @@ class Case:
             "target": f"{self.classes} classes" if self.classes else "none",
             "setting": setting or "the default",
         }
+
+
+def _said(value: Any) -> str:
+    return "Secret()" if isinstance(value, fc.Secret) else repr(value)
 
 
 MIXED = "booleans and numbers"
