@@ -11,12 +11,12 @@ columns of one person.
     reconstructed   rows of the tables that it finds, on average over starts with the least cost
     read of known people   rows of people whose cells at the first party the attacker knows, with
                     names: one row that it finds has them, and it is right
-    surest true     of the rows found most often, as many as 5 % of the table, how many are true
+    surest true     of the rows found most often, one for twenty of the table, how many are true
     disagreement    cost of the best table: by how much its counts differ from those received,
                     squared and added up. With 0 it agrees with all of them
-    drawn, surest drawn   the same of rows that anybody draws from the model, by how often they are
-                    drawn, so that only what goes beyond is due to the tables
-    independent     the same of rows of independent columns, with the right cells in each
+    drawn           rows that anybody draws from the model: only what goes beyond is due to the tables
+    surest drawn    of the rows drawn most often, as many, how many are true
+    independent     rows of independent columns, with the right cells in each
 
 "booleans and numbers" depend on two hidden numbers; half of these columns are boolean.
 """
