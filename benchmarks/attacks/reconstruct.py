@@ -14,7 +14,7 @@ columns of one person.
     surest true     of the rows found most often, one for twenty of the table, how many are true
     disagreement    cost of the best table: by how much its counts differ from those received,
                     squared and added up. With 0 it agrees with all of them
-    drawn           rows that anybody draws from the model: only what goes beyond is due to the tables
+    drawn           rows that anybody draws from the model; only what goes beyond is of the tables
     surest drawn    of the rows drawn most often, as many, how many are true
     independent     rows of independent columns, with the right cells in each
 
