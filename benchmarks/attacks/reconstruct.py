@@ -11,12 +11,12 @@ columns of one person.
     reconstructed   rows of the tables that it finds, on average over starts with the least cost
     read of known people   rows of people whose cells at the first party the attacker knows, with
                     names: one row that it finds has them, and it is right
-    surest true     of the rows found most often, as many as 5 % of the table, how many are true
+    surest true     of the rows found most often, one for twenty of the table, how many are true
     disagreement    cost of the best table: by how much its counts differ from those received,
                     squared and added up. With 0 it agrees with all of them
-    drawn, surest drawn   the same of rows that anybody draws from the model, by how often they are
-                    drawn, so that only what goes beyond is due to the tables
-    independent     the same of rows of independent columns, with the right cells in each
+    drawn           rows that anybody draws from the model; only what goes beyond is of the tables
+    surest drawn    of the rows drawn most often, as many, how many are true
+    independent     rows of independent columns, with the right cells in each
 
 "booleans and numbers" depend on two hidden numbers; half of these columns are boolean.
 """
@@ -71,7 +71,7 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def row(self) -> dict[str, Cell]:
-        setting = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        setting = ", ".join(f"{name}={_said(value)}" for name, value in self.settings.items())
         if self.least != 5:
             setting = f"least_count={self.least}"
         return {
@@ -80,6 +80,10 @@ class Case:
             "target": f"{self.classes} classes" if self.classes else "none",
             "setting": setting or "the default",
         }
+
+
+def _said(value: Any) -> str:
+    return "Secret()" if isinstance(value, fc.Secret) else repr(value)
 
 
 MIXED = "booleans and numbers"
