@@ -9,6 +9,7 @@ from benchmarks.attacks import reconstruct
 from benchmarks.attacks.annealing import compiled, cost_of, started
 from benchmarks.attacks.received import Bounds, bounds
 from benchmarks.attacks.reconstruct import MIXED, Case, Truth, fitted, reconstructed
+from fedcircuits.methods.fedpc import views
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns of different parties are assumed to be")
 
@@ -19,8 +20,10 @@ def attacked(case: Case) -> tuple[Truth, Bounds]:
     return Truth.of(federation, target), bounds(role, federation.schema)
 
 
-def test_a_table_that_its_pairs_determine_is_found() -> None:
-    """All rows of 30 columns, of which the model itself draws none."""
+def test_a_table_that_its_pairs_determine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of 30 columns, of which the model itself draws none, by a coordinator that deviates:
+    it asks for as many cells as parties cut at most."""
+    monkeypatch.setattr(views, "undetermined", lambda columns, rows: views.MOST_CELLS)
     case = Case("breast cancer", 60, 30, 10)
     truth, received = attacked(case)
     tables, cost = reconstructed(received, seed=0, steps=300_000_000)
@@ -29,6 +32,13 @@ def test_a_table_that_its_pairs_determine_is_found() -> None:
     assert truth.surest(tables, np.random.default_rng(0)) == 1.0
     drawn = fitted(case, seed=0)[0].sample(case.rows, random_state=0)
     assert truth.found(truth.in_cells(drawn)) < 0.1
+
+
+def test_a_table_of_as_many_columns_is_not_found_by_default() -> None:
+    """Its tables of pairs hold fewer bits than its rows."""
+    truth, received = attacked(Case("breast cancer", 60, 30, 10))
+    tables, _ = reconstructed(received, seed=0, steps=100_000_000)
+    assert max(truth.found(rows) for rows in tables) < 0.2
 
 
 def test_what_agrees_need_not_be_true() -> None:

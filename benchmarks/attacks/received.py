@@ -35,11 +35,11 @@ class Column:
     rows: Any  # (states,) that have each
     finest: FinestCells
 
-    def digits(self, coarse: int | None) -> Any:
-        """What is sent of each state (states,) where cells are so coarse."""
+    def digits(self, most: int) -> Any:
+        """What is sent of each state (states,) where it has so many cells at most."""
         if not self.ordered:
             return np.unique(self.finest.within)
-        return np.arange(len(self.rows)) if coarse is None else self.finest.coarse(coarse)
+        return self.finest.coarse(most)
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,8 @@ class _Reader:
         for column in self.columns:
             if column.name in digits:
                 plan = self.plans[column.party]
-                coarse = plan.coarse if plan.of_view(view) > 1 else None
-                columns.append(_InView(column, digits[column.name], column.digits(coarse)))
+                sent = column.digits(plan.numbers(view))
+                columns.append(_InView(column, digits[column.name], sent))
         return columns, of_class
 
     def _list(self, party: str, view: View) -> tuple[Any, dict[str, Any]]:

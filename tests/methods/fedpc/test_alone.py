@@ -86,6 +86,7 @@ def test_never_below_independent_columns(shared: float) -> None:
     assert np.mean(gains) > -0.05 and min(gains) > -BELOW
 
 
+@pytest.mark.filterwarnings("ignore:columns of different parties are assumed to be")
 @pytest.mark.parametrize(("parties", "common"), [(2, 0.0), (2, 0.3), (4, 0.3), (4, 1.5)])
 def test_few_parties_are_never_below_either(parties: int, common: float) -> None:
     train, test = table(500, 1, common), table(400, 2, common)

@@ -105,9 +105,8 @@ def test_leaves_are_densities_and_none_is_a_spike() -> None:
     for name, (circuit, parameters) in learned.items():
         own = Distribution(circuit, parameters)
         if circuit.schema.names == ("x",):
-            density = np.exp(own.log_likelihood(grid))
-            near = 3e-2 if "part" in name else 1e-2  # parts are a few steps of the grid wide
-            assert abs(density.sum() * (grid[1, 0] - grid[0, 0]) - 1) < near, name
+            density, near = np.exp(own.log_likelihood(grid)), 3e-2 if "part" in name else 1e-2
+            assert density.sum() * (grid[1, 0] - grid[0, 0]) == pytest.approx(1, abs=near), name
         else:
             total = np.exp(own.log_likelihood(np.arange(200.0)[:, None])).sum()
             assert abs(total - 1) < 1e-6, name
@@ -115,8 +114,7 @@ def test_leaves_are_densities_and_none_is_a_spike() -> None:
 
 def test_a_party_that_only_cuts_learns_nothing() -> None:
     table = fc.Table.of({"x": np.arange(50.0)})
-    task = CellTask("x", 4, False)
-    assert computed(learn_cells(Party("north", table), table, [task])) == {}
+    assert computed(learn_cells(Party("north", table), table, [CellTask("x", 4, False)])) == {}
 
 
 # ---------------------------------------------------------------------- what a sender is blamed for

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedcircuits as fc
+from fedcircuits.methods.fedpc import views
 from fedcircuits.methods.fedpc.views import (
     ENOUGH_ROWS,
     MOST_BLOCKS,
@@ -23,6 +24,7 @@ from fedcircuits.methods.fedpc.views import (
     CellPlan,
     CellTask,
     cell_plans,
+    undetermined,
     views_of,
 )
 from fedcircuits.methods.meeting.hello import Hello
@@ -172,6 +174,33 @@ def test_rows_of_views_are_thinned_only_where_they_are_many(each: Sequence[int],
         assert thinned == 1
 
 
+@pytest.mark.parametrize(
+    ("columns", "rows", "cells"), [(3, 2_000, 24), (14, 5_000, 24), (30, 120, 2)]
+)
+def test_cells_in_pairs_are_coarser_where_columns_are_many(
+    columns: int, rows: int, cells: int
+) -> None:
+    assert undetermined(columns, rows) == cells
+
+
+@pytest.mark.parametrize("rows", [1, 4, 9])
+def test_what_tables_hold_is_how_many_there_are(rows: int) -> None:
+    """Of two columns of two cells, counted one by one."""
+    tables = {t for t in itertools.product(range(rows + 1), repeat=4) if sum(t) == rows}
+    assert np.exp(views._nats(rows, np.array([4])))[0] == pytest.approx(len(tables))
+
+
+def test_tables_of_pairs_hold_less_than_rows() -> None:
+    for columns, rows in itertools.product([2, 5, 12, 40], [20, 150, 1_000]):
+        most = undetermined(columns, rows)
+        assert undetermined(columns + 1, rows) <= most or most == 2
+        plans = cell_plans(*hellos([[f"x{i}" for i in range(columns)]], rows), None)
+        assert {plan.paired for plan in plans.values()} == {most}
+        for plan in plans.values():
+            for view, _ in plan.views():
+                assert plan.numbers(view) <= (most if len(view) > 1 else 24)
+
+
 def test_cells_are_coarser_where_rows_are_few() -> None:
     """And where there are classes, of which rows may be told apart."""
     found = {}
@@ -210,6 +239,8 @@ def tasks(**changes: object) -> CellPlan:
         (replace(PLAN, tasks=PLAN.tasks[:2]), "every column once"),
         (replace(PLAN, coarse=9), "2 to 8 coarse cells"),
         (replace(PLAN, coarse=1), "2 to 8 coarse cells"),
+        (replace(PLAN, paired=1), "2 to 24 cells in pairs"),
+        (replace(PLAN, paired=25), "2 to 24 cells in pairs"),
         (replace(PLAN, blocks=MOST_BLOCKS + 1), f"{MOST_BLOCKS} blocks at most"),
         (replace(PLAN, thinned=0), "one row in one or more"),
     ],

@@ -39,7 +39,7 @@ class LearnedPairs:
     """What was learned: a mixture of forests, and how it was judged."""
 
     mixture: MixedForests
-    gains: Array  # (folds,) nats per row held back over independent columns
+    gains: Array  # (folds,) nats per row held back over independent columns, and within groups
     refused: bool = False  # whether edges were found, and rows held back were likelier without
 
 
@@ -81,9 +81,11 @@ def learn_pairs(tables: TablesOfPairs, rng: np.random.Generator) -> LearnedPairs
         return LearnedPairs(_independent(tables), np.zeros(1), every.joins)
     weights = np.exp(SHARPNESS * (mean - mean[best]))
     kept = np.flatnonzero(weights >= LEAST_WEIGHT)
-    parts = [every.ways[names[i]]().mixed() for i in kept] + [_independent(tables)]
+    models = [every.ways[names[i]]() for i in kept]
+    parts = [model.mixed() for model in models] + [_independent(tables)]
+    within = max(model.within for model in models)
     shares = np.append((1 - doubt) * weights[kept] / weights[kept].sum(), doubt)
-    return LearnedPairs(_mixed(parts, shares), gains[best])
+    return LearnedPairs(_mixed(parts, shares), gains[best] + within)
 
 
 def _doubt(gain: float, rows: float) -> float:

@@ -92,3 +92,13 @@ def copula(r: float, above: Array, child: Array) -> Array:
     below = ndtr((ends - r * z[:, :, None]) / np.sqrt(1 - r * r))
     table = np.maximum(np.diff(below, axis=2).mean(axis=1), 0.0)
     return np.asarray(table / table.sum(axis=1, keepdims=True))
+
+
+def copula_left(r: float, above: States, below: States) -> float:
+    """Nats that a strong correlation says of finer states beyond what it says of their groups."""
+    fine = all(len(own.whole) < len(own.shares) for own in (above, below))
+    if not fine or abs(r) < STRONG:
+        return 0.0
+    table = copula(r, above.whole, below.whole)
+    grouped_nats = above.whole[:, None] * table * np.log(np.maximum(table, LEAST) / below.whole)
+    return float(-0.5 * np.log1p(-(r**2)) - grouped_nats.sum())

@@ -142,6 +142,8 @@ def _correlation(table: Array, a: Scores, b: Scores) -> float:
 class FactorModel:
     """Factors behind all columns, in every component."""
 
+    within = 0.0  # nats per row that it gains within groups of states
+
     def __init__(self, known: Correlations, factors: int) -> None:
         self.known, self.grid = known, _grid(factors)
         self.loadings = _loadings(known.matrices, factors)  # (components, ranked, factors)

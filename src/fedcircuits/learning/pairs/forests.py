@@ -26,6 +26,7 @@ from fedcircuits.learning.pairs.copulas import (
     LEAST,
     States,
     copula,
+    copula_left,
     correlation,
     correlations,
 )
@@ -141,6 +142,7 @@ class ForestModel:
     def __init__(self, tables: TablesOfPairs, edges: Edges, by_class: bool) -> None:
         self.tables, self.edges, self.by_class = tables, edges, by_class
         self.shares = [class_shares(tables, c, by_class) for c in range(len(tables.columns))]
+        self.within = 0.0  # nats per row that copulas gain within groups, if they are right
         every = [self._tables(column, parent) for column, parent in edges]
         self.components = [list(own) for own in zip(*every, strict=True)]
 
@@ -155,11 +157,15 @@ class ForestModel:
             (States(above, first, ordered[0]), States(below, second, ordered[1]))
             for above, below in zip(self.shares[parent], self.shares[column], strict=True)
         ]
+        rs = correlations(counted.rows, states)
+        weights = component_weights(self.tables, self.by_class)
+        self.within += sum(
+            weight * copula_left(r, above, below)
+            for weight, (above, below), r in zip(weights, states, rs, strict=True)
+        )
         joints = [
             joint_of(rows, above, below, r)
-            for rows, (above, below), r in zip(
-                counted.rows, states, correlations(counted.rows, states), strict=True
-            )
+            for rows, (above, below), r in zip(counted.rows, states, rs, strict=True)
         ]
         return [joint / joint.sum(axis=1, keepdims=True) for joint in joints]
 

@@ -280,8 +280,8 @@ def codes_in_view(
     columns: list[Labels] = []
     for task in own:
         labels = cells[task.column]
-        if plan.of_view(view) > 1 and not schema[task.column].size:
-            labels = coarser(labels, finest[task.column].coarse(plan.coarse))
+        if not schema[task.column].size:
+            labels = coarser(labels, finest[task.column].coarse(plan.numbers(view)))
         columns.append(labels)
     ordered = [not schema[task.column].size for task in own]
     return view_codes(columns, radixes(plan, view, own, schema), ordered, least)

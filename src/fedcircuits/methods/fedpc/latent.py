@@ -223,31 +223,32 @@ class _ViewTables:
             states = np.full(self.schema[name].size, -1)
             states[within] = groups
         else:
-            coarse = self._coarse(model, by_party, view)
-            states = np.arange(finest.within[-1] + 1) if coarse is None else finest.coarse(coarse)
+            states = finest.coarse(self._numbers(model, by_party, view))
             groups = states[within]
-        read = {p: self._read(p, cells, states, category, view) for p, cells in by_party.items()}
+        read = {}
+        for party, cells in by_party.items():
+            sent = None if category else finest.coarse(self.plans[party].numbers(view))
+            read[party] = _as_states(cells, states, sent)
         main = cells = read.pop(model)
         for other in read.values():
             if category or _alike(main, other):
                 cells = np.where((cells < 0) & (other <= groups.max()), other, cells)
         return _InView(cells, groups)
 
-    def _coarse(self, model: str, holders: Iterable[str], view: View) -> int | None:
-        """How many coarse cells a column of numbers has in a view, by who models it or else by
-        another holder; None where none of them has two columns there."""
-        for party in (model, *holders):
-            if self.plans[party].of_view(view) > 1:
-                return self.plans[party].coarse
-        return None
+    def _numbers(self, model: str, holders: Iterable[str], view: View) -> int:
+        """The most cells of a column of numbers in a view, by who models it or else by another
+        holder that has two columns there."""
+        plans = [self.plans[party] for party in (model, *holders)]
+        return next((p for p in plans if p.of_view(view) > 1), plans[0]).numbers(view)
 
-    def _read(
-        self, party: str, cells: Labels, states: Labels, category: bool, view: View
-    ) -> Labels:
-        """A party's cells as states; cells of numbers that are coarse already stay as they are."""
-        if not category and self.plans[party].of_view(view) > 1:
-            return cells
-        return coarser(np.minimum(cells, len(states) - 1), states)
+
+def _as_states(cells: Labels, states: Labels, sent: Labels | None) -> Labels:
+    """A party's cells as states; ``sent``: what it sends of each cell, if it joins some."""
+    if sent is not None:
+        states = np.array(
+            [states[sent == k][(sent == k).sum() // 2] for k in range(sent.max() + 1)]
+        )
+    return coarser(np.minimum(cells, len(states) - 1), states)
 
 
 class _Lists:

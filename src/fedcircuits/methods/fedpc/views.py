@@ -9,6 +9,10 @@ Cells are coarser by the number of classes, so that about ``ROWS_ALIKE`` rows of
 same ones: few rows can be told from others in a view, and followed from there to another that has
 the same column. The classes of a target are in every view, since little is learned without them.
 
+Together the tables of all pairs could determine the rows, without names, if they held more bits
+than the rows do. So numbers have so few cells in pairs that tables of all rows hold fewer
+(``undetermined``): the more columns and the fewer rows, the coarser.
+
 All rows are in every view, or, if there are many, one in so many, drawn by a hash of ids and of the
 seed, which are no secret: so a seed gives the same model again. Rows are alike among those in the
 views, so it does not matter who knows which rows these are. They are the same rows in all views,
@@ -22,8 +26,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.messages import Count
+from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.meeting.hello import Hello
 from fedcircuits.tables.schema import Schema
 
@@ -58,6 +65,7 @@ class CellPlan:
     tasks: tuple[CellTask, ...]
     blocks: Count  # of the columns of all parties
     coarse: Count = 2  # cells of numbers in views that have two columns of the client
+    paired: Count = MOST_CELLS  # and in others of two blocks
     thinned: Count = 1  # one row of so many is in the views
 
     def __bool__(self) -> bool:
@@ -77,6 +85,12 @@ class CellPlan:
         """How many of the client's columns are in it, but for classes."""
         return sum(task.block in view for task in self.tasks)
 
+    def numbers(self, view: View) -> int:
+        """The most cells that one of its columns of numbers has in it."""
+        if len(view) == 1:
+            return MOST_CELLS
+        return min(self.coarse, self.paired) if self.of_view(view) > 1 else self.paired
+
     def problems(self, names: Sequence[str], target: str | None) -> list[tuple[bool, str]]:
         """What must hold for a client with these columns, and what was expected."""
         blocks = [task.block for task in self.tasks if task.block is not None]
@@ -89,6 +103,7 @@ class CellPlan:
             (most, f"{MOST_BLOCKS} blocks at most"),
             (set(classes) <= {target}, "no classes but the target's"),
             (2 <= self.coarse <= MOST_COARSE, f"2 to {MOST_COARSE} coarse cells"),
+            (2 <= self.paired <= MOST_CELLS, f"2 to {MOST_CELLS} cells in pairs"),
             (self.thinned > 0, "one row in one or more"),
         ]
 
@@ -100,8 +115,7 @@ def views_of(blocks: int) -> list[View]:
 
 def radixes(plan: CellPlan, view: View, own: Sequence[CellTask], schema: Schema) -> list[int]:
     """How many cells a code has for every column, with one for what is unknown."""
-    numbers = plan.coarse if plan.of_view(view) > 1 else MOST_CELLS
-    sizes = [schema[task.column].size or min(numbers, task.most) for task in own]
+    sizes = [schema[task.column].size or min(plan.numbers(view), task.most) for task in own]
     return [size + 1 for size in sizes]
 
 
@@ -120,16 +134,19 @@ def cell_plans(
         return {}
     at = {name: number for number, block in enumerate(blocks) for name in block}
     classes = 1 if target is None else schema[target].size
+    fewest = min(hello.rows for hello in hellos.values())
+    paired = undetermined(len(schema.names), fewest // thinned)
+    most = paired if len(blocks) < len(at) else MOST_CELLS  # blocks are views by themselves
     plans = {}
     for party, hello in hellos.items():
         tasks = tuple(
-            _task(name, party, schema, hellos, at, classes, thinned)
+            _task(name, party, schema, hellos, at, classes, thinned, most)
             for name in _in_order(schema, hello.schema.names)
         )
         parts = classes if target in hello.schema.names else 1
         together = hello.rows / thinned / parts / ROWS_OF_OWN_PAIR
         coarse = int(np.clip(np.sqrt(together), 2, MOST_COARSE))
-        plans[party] = CellPlan(tasks, len(blocks), coarse, thinned)
+        plans[party] = CellPlan(tasks, len(blocks), coarse, paired, thinned)
     return plans
 
 
@@ -146,12 +163,13 @@ def _task(
     at: Mapping[str, int],
     classes: int,
     thinned: int,
+    most: int,
 ) -> CellTask:
     rows = {p: hello.rows for p, hello in hellos.items() if name in hello.schema.names}
     fewest, model = min(rows.values()), max(rows, key=lambda p: rows[p])
     alike = min(fewest / classes / thinned / ROWS_ALIKE, np.sqrt(fewest / thinned / ROWS_OF_PAIR))
-    most = min(number_of_cells(fewest), int(np.clip(alike, 2, MOST_CELLS)))
-    return CellTask(name, most, party == model, at.get(name))
+    cells = min(number_of_cells(fewest), int(np.clip(alike, 2, most)))
+    return CellTask(name, cells, party == model, at.get(name))
 
 
 def _homes(
@@ -203,6 +221,20 @@ def _in_blocks(
         blocks.append(block)
         left = {p: own for p, own in left.items() if own}
     return blocks
+
+
+def undetermined(columns: int, rows: int) -> int:
+    """The most cells for which all tables of pairs hold fewer bits than the rows: as many as it
+    takes to write down which tables, or which rows in any order, there are."""
+    cells = np.arange(2, MOST_CELLS + 1)
+    whole = rows * columns * np.log(cells) - gammaln(rows + 1) - columns * _nats(rows, cells)
+    pairs = columns * (columns - 1) / 2 * (_nats(rows, cells**2) - 2 * _nats(rows, cells))
+    return int(cells[pairs <= whole].max(initial=2))
+
+
+def _nats(rows: int, cells: Labels) -> Array:
+    """Logarithm of how many tables of so many rows there are."""
+    return np.asarray(gammaln(rows + cells) - gammaln(rows + 1) - gammaln(cells))
 
 
 def number_of_cells(rows: int) -> int:
