@@ -129,8 +129,9 @@ class FedPC(FederatedCircuit[Result]):
         What joins parties that hold different columns. With "pairs", a latent tree over the cells
         of all columns: the coordinator learns a table for every pair of columns, how many rows have
         which of at most 24 cells of both, by class of the target. A row has a different token for
-        every pair, and at least ``least_count`` rows of a party share its cells. With many columns
-        and few rows, all tables together determine the cells of whole rows. With
+        every pair, and at least ``least_count`` rows of a party share its cells. The more columns
+        and the fewer rows, the coarser are cells in pairs, so that the tables of all pairs hold
+        fewer bits than the rows. With
         "combinations", those of the parties' clusters that occur: for each sealed row token, the
         coordinator learns one cluster per party and circuit. "auto": pairs; combinations if
         ``summation`` hides or ``answers="root"``, and if an argument that shapes clusters is given
