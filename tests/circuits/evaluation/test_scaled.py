@@ -185,3 +185,48 @@ def test_graphs_that_are_alive_at_the_same_time() -> None:
         for ours, expected in zip(found, alone, strict=True):
             for a, b in zip(ours, expected, strict=True):
                 torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("levels", [2, 5])
+def test_units_too_small_to_divide_by(levels: int) -> None:
+    """They are read, and no row is lost on the way up: counts and gradients come from log space."""
+    model = apart({2: 7.0, 5: 3.0}[levels], levels)
+    x = model[1]["a0"]["mean"][np.random.default_rng(1).integers(0, 4, (60, levels)), 0]
+    program = both(model[0], torch.float32)[0]
+    packed = program.pack(model[1])
+    assert program.scaled is not None
+    room = torch.empty(program.layout.rows, len(x))
+    lost = program.scaled.upward(program.read(torch.from_numpy(x), packed), packed, room).lost
+    kept = x[lost == 0]
+    assert len(kept)
+    agree(model, kept, torch.float32)
+
+
+def wide(columns: int) -> Model:
+    """A product of as many sums as columns."""
+    names = [f"x{i}" for i in range(columns)]
+    nodes: list[fc.Leaf | fc.Sum | fc.Product] = []
+    values = {}
+    for name in names:
+        nodes += [fc.Leaf(f"a{name}", "gaussian", (name,), 4), fc.Sum(f"s{name}", (f"a{name}",), 4)]
+        values[f"a{name}"] = {"mean": np.zeros((4, 1)), "variance": np.ones((4, 1))}
+        values[f"s{name}"] = {"weight": np.full((4, 4), 0.25)}
+    nodes += [fc.Product("p", tuple(f"s{name}" for name in names)), fc.Sum("root", ("p",))]
+    values["root"] = {"weight": np.full((1, 4), 0.25)}
+    return fc.Circuit(tuple(nodes), fc.Schema.real(names)), Parameters(values)
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("x", [0.55, 4500.0])
+def test_products_of_many_children(x: float, dtype: torch.dtype) -> None:
+    """Neither values, all near 2, nor powers of two, all far below 0, overflow."""
+    model = wide(300)
+    program = both(model[0], dtype)[0]
+    packed = program.pack(model[1])
+    rows = torch.full((2, 300), x, dtype=torch.float64)
+    assert program.scaled is not None
+    room = torch.empty(program.layout.rows, 2, dtype=dtype)
+    lost = program.scaled.upward(program.read(rows, packed), packed, room).lost
+    assert lost.all() == (x == 4500.0)
+    expected = -150 * (np.log(2 * np.pi) + x * x)
+    np.testing.assert_allclose(program.log_values(rows, packed), expected, rtol=1e-6)

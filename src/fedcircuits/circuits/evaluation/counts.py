@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -50,11 +51,6 @@ class Counts:
         parts = [t.reshape(-1).double() for step in self.steps for t in _tensors(step)]
         return np.asarray(torch.cat(parts).cpu().numpy()) if parts else np.zeros(0)
 
-    def total(self) -> float:
-        """The sum of all statistics, which is finite unless one is not or is absurdly large."""
-        parts = (t for step in self.steps for t in _tensors(step))
-        return sum(float(torch.sum(t)) for t in parts)
-
     def like(self, vector: Array) -> Counts:
         """Counts of the same shapes whose statistics are these."""
         rest = iter(torch.split(torch.tensor(vector), self._sizes()))
@@ -96,6 +92,11 @@ def _like(d: Derivative, rest: Iterator[Tensor]) -> Derivative:
     if isinstance(d, JointCounts):
         return JointCounts(dict(zip(d.sums, new, strict=True)))
     return new[0] if new else None
+
+
+def are_finite(steps: Sequence[Derivative]) -> bool:
+    """Whether all numbers are finite, and none is absurdly large."""
+    return all(math.isfinite(float(t.sum())) for step in steps for t in _tensors(step))
 
 
 def by_free_numbers(expected: Sequence[Derivative], values: Sequence[object]) -> list[Derivative]:

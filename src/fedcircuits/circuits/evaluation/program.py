@@ -11,7 +11,6 @@ on another device (devices.py), where all that a program gives back as tensors t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -28,7 +27,7 @@ from fedcircuits.circuits.evaluation.arithmetic import (
     as_answers,
     finite,
 )
-from fedcircuits.circuits.evaluation.counts import Counts, Derivative, by_free_numbers
+from fedcircuits.circuits.evaluation.counts import Counts, Derivative, are_finite, by_free_numbers
 from fedcircuits.circuits.evaluation.devices import CPU, Loan, Scratch, here, placed
 from fedcircuits.circuits.evaluation.direct import DirectStep, GivenStep, JointStep, JointValues
 from fedcircuits.circuits.evaluation.flat import Flat
@@ -217,9 +216,11 @@ class CircuitProgram:
         """And down again: expected counts of every step or, by ``free`` numbers of weights and
         looked-up tables, derivatives. ``gradient`` is room (rows, batch)."""
         if self.scaled is not None and isinstance(state, ScaledState):
-            return self.scaled.downward(state, packed, weight, gradient, free)
-        assert isinstance(state, BatchState)
-        derivatives = self._downward(state, packed, weight, gradient.zero_())[1]
+            derivatives = self.scaled.downward(state, packed, weight, gradient, free)
+            if are_finite(derivatives):
+                return derivatives  # or a unit was too small to divide by
+        risen = state if isinstance(state, BatchState) else self.upward(state.inputs, packed)
+        derivatives = self._downward(risen, packed, weight, gradient.zero_())[1]
         triples = zip(self.steps, derivatives, packed.values, strict=True)
         expected = [step.expected(d, p) for step, d, p in triples]
         return by_free_numbers(expected, packed.values) if free else expected
@@ -342,7 +343,7 @@ class CircuitProgram:
     @placed
     def maximise(self, counts: Counts, packed: Packed, rules: Rules | None = None) -> Packed:
         """The M-step: parameters from expected statistics; ParameterError where they make none."""
-        if not math.isfinite(counts.total()):
+        if not are_finite(counts.steps):
             raise ParameterError(
                 "the expected statistics of EM must be finite: rescale columns of very large values"
             )

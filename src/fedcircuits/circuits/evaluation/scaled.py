@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 LOG_2 = math.log(2.0)
 SOME, MANY = 4, 128  # units between which these loops beat batched products
-LOWEST = -(1 << 24)  # power of two of a leaf: what is less is lost
+LOWEST = 1 << 24  # power of two of a leaf: what is less is lost
+MOST_POWERS = 1 << 30  # of all leaves of a row together, so that 32 bits hold their sum
 # bits behind the exponent, its bias, the least one of a node, and the least without care
 FORMS = {
     torch.float32: (np.int32, 23, 127, -100, -50), torch.float64: (np.int64, 52, 1023, -900, -450),
@@ -73,6 +74,7 @@ class ScaledProgram:
         number = program.layout.number
         self.numbers = [np.array([number[s.name] for s in g]) for _, g in program.layout.groups]
         self.root = number[program.circuit.root.name]
+        self.lowest = -min(LOWEST, MOST_POWERS // max(1, len(program.circuit.schema)))
 
     @cached_property
     def plan(self) -> Plan:
@@ -95,7 +97,7 @@ class ScaledProgram:
                     out = step.rows_in(values).numpy()
                     table_kernel.look_up_all(out, _lines(p.linear), places)
             else:
-                state.powers[self.numbers[i]] = _leaves(step, p, state)
+                state.powers[self.numbers[i]] = _leaves(step, p, state, self.lowest)
         table, places = self._table(packed, state)
         kernel.upward(
             self.plan.arrays, values.numpy(), state.powers, state.lost, state.weights, table,
@@ -189,11 +191,11 @@ def suits(program: CircuitProgram) -> bool:
     return can_scale(program) and SOME <= max(inner, default=0) <= MANY
 
 
-def _leaves(step: Any, p: Any, state: ScaledState) -> Any:
+def _leaves(step: Any, p: Any, state: ScaledState, lowest: int) -> Any:
     """Values of leaves, by way of their logarithms; and the powers of two (slots, batch)."""
     step.upward(p, BatchState(state.inputs, state.values))
     logs = step.rows_in(state.values)
-    power = torch.round(logs.amax(1) / LOG_2).clamp_(LOWEST, -LOWEST)
+    power = torch.round(logs.amax(1) / LOG_2).clamp_(lowest, -lowest)
     logs.sub_(power[:, None] * LOG_2).exp_()
     return power.numpy()
 

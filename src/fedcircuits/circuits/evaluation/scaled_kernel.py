@@ -23,6 +23,7 @@ LOOKUP, PRODUCT, SUM = 0, 1, 2
 FLOW_OF_NODE, FLOW_OF_CHILD = 8, 3  # columns of the plan: with leaves looked up, and without
 
 NEAR = 30  # powers of two between which products need not be divided
+FEW = 32  # children: what is below 2 each does not overflow
 
 
 @compiled
@@ -35,8 +36,10 @@ def _set_powers(exponents, top, room, form):  # type: ignore[no-untyped-def]
 
 @compiled
 def _product(values, powers, children, size, out, power, careful, lost, room, form):  # type: ignore[no-untyped-def]
-    """out (units, batch): a child, or the product of some; ``power`` is set. With care products are
-    divided by a power of two, but only if their largest has come far from 1."""
+    """out (units, batch): a child, or the product of some; ``power`` is set. With care, and of
+    many children, products are divided by a power of two, but only if their largest has come far
+    from 1."""
+    careful |= len(children) > FEW
     line = out.ravel()  # rows of a node lie side by side: one loop goes over all of them
     row = children[0, 0]
     left = values[row : row + size].ravel()
