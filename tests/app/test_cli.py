@@ -216,6 +216,8 @@ WRONG = {
     "train nope.csv -o m.fc": "nope.csv: there is no such file",
     "train north.csv nope.csv -o m.fc": "nope.csv: there is no such file",
     "train north.csv south.parquet --row-id idd -o m.fc": "did you mean 'id'?",
+    "train north.csv south.parquet --row-id south=idd -o m.fc": "did you mean 'id'?",
+    "train north.csv south.parquet --row-id id --row-id risk -o m.fc": "--row-id PARTY=COLUMN",
     "train north.csv south.parquet --row-id id --target rsk -o m.fc": "did you mean 'risk'?",
     "train north.csv other/north.csv -o m.fc": "two files are called 'north'",
     "train coordinator=north.csv --row-id id -o m.fc": "coordinator",

@@ -64,6 +64,18 @@ def test_files_and_row_ids(tmp_path: Path) -> None:
         fc.Federation({"north": tmp_path / "missing.csv"})
 
 
+def test_parties_name_their_row_ids_differently() -> None:
+    bank, telco = {"customer": [3, 1], "x": [1.5, 2.5]}, {"phone": [1, 3], "y": [1.5, 0.5]}
+    parties = fc.Federation({"bank": bank, "telco": telco}, {"bank": "customer", "telco": "phone"})
+    assert row_ids(parties["bank"]).tolist() == [3, 1] and parties["telco"].table.schema.names == (
+        "y",
+    )
+    with pytest.raises(FederationError, match=r"no column 'customer'.*row_id=\{'telco': '…'\}"):
+        fc.Federation({"bank": bank, "telco": telco}, "customer")
+    with pytest.raises(FederationError, match="row_id names 'teleco', which is not a party"):
+        fc.Federation({"bank": bank, "telco": telco}, {"bank": "customer", "teleco": "phone"})
+
+
 def test_tables_that_have_row_ids_keep_them() -> None:
     table = fc.Table.of({"key": ["u", "v"], "x": [1.5, 2.5]}, row_id="key")
     parties = fc.Federation({"a": table, "b": {"id": ["v", "w"], "y": [1.5, 0.5]}}, row_id="id")

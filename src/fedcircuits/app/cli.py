@@ -65,7 +65,7 @@ def train(
     tables: options.Tables,
     output: options.ModelOutput,
     method: options.MethodName = None,
-    row_id: options.RowId = None,
+    row_id: options.RowIds = None,
     target: options.Target = None,
     learner: options.LearnerName = None,
     clusters: options.Clusters = None,
@@ -116,7 +116,7 @@ def train(
             raise FederationError("--name and --resume are for sites, and these are files")
         else:
             columns = ColumnOptions(schema, kind or (), drop or (), delimiter, decimal, dates, ids)
-            about = (words, row_id, least_count, engine, columns, watch)
+            about = (words, row_id or (), least_count, engine, columns, watch)
             with screen.silenced(json):
                 summary = training.train(tables, output, *about)
         if json:

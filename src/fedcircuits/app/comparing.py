@@ -28,7 +28,7 @@ def compare(
         Path | None, typer.Option("--data", help="With two models: rows to score.")
     ] = None,
     draws: Annotated[int, typer.Option(min=2, help="Rows to sample per model.")] = 5000,
-    row_id: options.RowId = None,
+    row_id: options.RowIds = None,
     json: AsJson = False,
     schema: options.SchemaFile = None,
     delimiter: options.Delimiter = None,
@@ -57,7 +57,7 @@ def compare(
         from fedcircuits.tables.table import Table
 
         words = ColumnOptions(schema, (), (), delimiter, decimal, dates, ids)
-        reader = RowReader(model, words, row_id)
+        reader = RowReader(model, words, tuple(row_id or ()))
         with ExitStack() as stack:
             first = distribution(
                 stack.enter_context(any_model(model, consortium)), model, "compare"

@@ -30,7 +30,7 @@ def evaluate(
     files: RowFiles,
     train: TrainFiles = None,
     target: Target = None,
-    row_id: options.RowId = None,
+    row_id: options.RowIds = None,
     json: AsJson = False,
     schema: options.SchemaFile = None,
     delimiter: options.Delimiter = None,
@@ -57,7 +57,7 @@ def evaluate(
         from fedcircuits.reports.evaluation import evaluate as evaluated
 
         words = ColumnOptions(schema, (), (), delimiter, decimal, dates, ids)
-        rows = RowReader(model, words, row_id)
+        rows = RowReader(model, words, tuple(row_id or ()))
         with any_model(model, consortium) as loaded:
             if isinstance(loaded, FusionModel):
                 evaluation = evaluated(loaded, rows.owned(files))

@@ -41,7 +41,7 @@ def impute(
     number: Annotated[
         int, typer.Option("--number", "-n", min=1, help="Imputations, with --by sample.")
     ] = 1,
-    row_id: options.RowId = None,
+    row_id: options.RowIds = None,
     json: AsJson = False,
     schema: options.SchemaFile = None,
     delimiter: options.Delimiter = None,
@@ -70,10 +70,10 @@ def impute(
 
         report.check_output(output, "a table", ".csv", *parties_of([str(file)]).values())
         words = ColumnOptions(schema, (), (), delimiter, decimal, dates, ids)
-        reader = RowReader(model, words, row_id)
+        reader = RowReader(model, words, tuple(row_id or ()))
         with any_model(model, consortium) as loaded:
-            fitted, data = distribution(loaded, model, "impute"), reader.file(file)
-            rows = reader.rows(data, fitted.schema_)
+            fitted, (party, data) = distribution(loaded, model, "impute"), reader.file(file)
+            rows = reader.rows(party, data, fitted.schema_)
             tables = imputed(fitted, rows, by, imputations=number, random_state=seed)
         frame = _as_given(data)
         gaps = _gaps(rows, frame)

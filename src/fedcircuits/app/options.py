@@ -55,7 +55,15 @@ ModelOutput = Annotated[
 MethodName = Annotated[
     Method | None, typer.Option(**among(Method), help="The method; default fedpc.")
 ]
-RowId = Annotated[str | None, typer.Option(help="The column that identifies matching rows.")]
+RowIds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--row-id",
+        metavar="COLUMN",
+        help="The column that identifies matching rows; PARTY=COLUMN, repeated, if parties call it "
+        "differently.",
+    ),
+]
 Target = Annotated[str | None, typer.Option(help="The column to predict.")]
 LearnerName = Annotated[
     Learner | None,

@@ -57,7 +57,7 @@ class Given:
         words = ["fedcircuits", verb, str(self.model)]
         for option, files_ in (("--test", self.test), ("--train", self.train)):
             words += [word for f in files_ for word in (option, f)]
-        words += ["--row-id", self.rows.row_id] if self.rows.row_id else []
+        words += [word for column in self.rows.row_id for word in ("--row-id", column)]
         words += ["--target", self.target] if self.target else []
         words += self.rows.words.words()
         words += ["--seed", str(self.seed)] if self.seed else []

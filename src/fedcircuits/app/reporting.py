@@ -21,7 +21,7 @@ def report(
         typer.Option("--output", "-o", help="The .html file to write; default MODEL.html."),
     ] = None,
     target: Target = None,
-    row_id: options.RowId = None,
+    row_id: options.RowIds = None,
     json: AsJson = False,
     schema: options.SchemaFile = None,
     delimiter: options.Delimiter = None,
@@ -54,7 +54,7 @@ def report(
                 "--train is for baselines, which are measured on test rows: give --test"
             )
         words = ColumnOptions(schema, (), (), delimiter, decimal, dates, ids)
-        rows = RowReader(model, words, row_id)
+        rows = RowReader(model, words, tuple(row_id or ()))
         files = pages.Given(rows, tuple(test or ()), tuple(train or ()), target, seed)
         screen.tell("measuring")
         with any_model(model, consortium) as loaded:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fedcircuits.app.columns import ColumnOptions
-from fedcircuits.app.training import parties_of
+from fedcircuits.app.training import parties_of, row_id_of
 from fedcircuits.estimators import record
 from fedcircuits.estimators.fedtrees import Predictions
 from fedcircuits.estimators.model import Model
@@ -33,7 +33,7 @@ class RowReader:
 
     path: Path
     words: ColumnOptions
-    row_id: str | None = None
+    row_id: Sequence[str] = ()
 
     @cached_property
     def before(self) -> TrainingRecord | None:
@@ -48,23 +48,24 @@ class RowReader:
         content = contents(path, self.declared.reading)
         return content.following(self._habits(party)) if isinstance(content, TextFrame) else content
 
-    def rows(self, data: object, schema: Schema) -> Table:
-        """Content in the columns of a model."""
-        return rows_of(data, schema, self.row_id, self.declared.reading)
+    def rows(self, party: str, data: object, schema: Schema) -> Table:
+        """Content of a party's file in the columns of a model."""
+        row_id = row_id_of(self.row_id, [party]).get(party)
+        return rows_of(data, schema, row_id, self.declared.reading)
 
     def one(self, schema: Schema, path: str | Path) -> Table:
         """The rows of one file."""
-        return self.rows(self.file(path), schema)
+        return self.rows(*self.file(path), schema)
 
-    def file(self, path: str | Path) -> object:
-        """The uninterpreted content of one file; NAME=FILE names its party."""
+    def file(self, path: str | Path) -> tuple[str, object]:
+        """The party of one file, which NAME=FILE names, and the uninterpreted content."""
         (party, file), *_ = parties_of([str(path)]).items()
-        return self.contents(party, file)
+        return party, self.contents(party, file)
 
     def parts(self, model: Model | Predictions, files: Sequence[str]) -> dict[str, Table]:
         """The rows of every file in the columns of the model, by party."""
         return {
-            name: self.rows(self.contents(name, path), model.schema_)
+            name: self.rows(name, self.contents(name, path), model.schema_)
             for name, path in parties_of(files).items()
         }
 
@@ -74,7 +75,8 @@ class RowReader:
 
     def owned(self, files: Sequence[str]) -> Federation:
         """A federation with the rows of every file, for a fusion."""
-        return Federation(parties_of(files), self.row_id, declared=self.declared)
+        parties = parties_of(files)
+        return Federation(parties, row_id_of(self.row_id, parties) or None, declared=self.declared)
 
     def _habits(self, party: str) -> ReadingHabits:
         if self.before is None or not self.before.habits:

@@ -94,6 +94,7 @@ OPTIONS: tuple[tuple[str, Replacement], ...] = (
     (r"(FedTrees\(|fit\(federation, )target='…'\)", "--target COLUMN"),
     (r"\btarget='…'", "--target COLUMN"),
     (r"Federation\(…, row_id='…'\)", "--row-id COLUMN"),
+    (r"\brow_id=\{'([^']*)': '…'\}", r"--row-id \1=COLUMN"),
     (r"\brow_id=('[^']*')", r"--row-id \1"),
     (r"\bleast_count=1, or a Table with declared categories, keeps", "--least-count 1 keeps"),
     (r"\bleast_count=(\d+)", r"--least-count \1"),

@@ -27,7 +27,7 @@ def synthesise(
     train: TrainFiles = None,
     test: TestFiles = None,
     target: Target = None,
-    row_id: options.RowId = None,
+    row_id: options.RowIds = None,
     json: AsJson = False,
     schema: options.SchemaFile = None,
     delimiter: options.Delimiter = None,
@@ -58,7 +58,7 @@ def synthesise(
         read = (*parties_of(train or ()).values(), *parties_of(test or ()).values())
         report.check_output(output, "a table", ".csv", *read)
         words = ColumnOptions(schema, (), (), delimiter, decimal, dates, ids)
-        rows = RowReader(model, words, row_id)
+        rows = RowReader(model, words, tuple(row_id or ()))
         with any_model(model, consortium) as loaded:
             fitted = distribution(loaded, model, "synthesise")
             real, held = (rows.whole(fitted, f) if f else None for f in (train, test))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -61,6 +61,19 @@ def parties_of(arguments: Sequence[str]) -> dict[str, Path]:
     return paths
 
 
+def row_id_of(words: Sequence[str], parties: Collection[str]) -> dict[str, str]:
+    """The columns of row ids by party: COLUMN is that of all parties but those of PARTY=COLUMN."""
+    every = [word for word in words if "=" not in word]
+    if len(every) > 1:
+        raise FederationError(
+            f"--row-id names the columns {' and '.join(map(repr, every))}: if parties call it "
+            "differently, give --row-id PARTY=COLUMN for each"
+        )
+    by_party = (word.partition("=") for word in words if "=" in word)
+    named = {party: column for party, _, column in by_party}
+    return dict.fromkeys(parties, every[0]) | named if every else named
+
+
 def _stem(path: str) -> str:
     name = Path(path).name
     endings = sorted(SUFFIXES, key=len, reverse=True)
@@ -107,7 +120,7 @@ def train(
     files: Sequence[str],
     output: Path,
     words: MethodOptions,
-    row_id: str | None,
+    row_id: Sequence[str],
     least_count: int,
     engine: str,
     said: ColumnOptions,
@@ -120,13 +133,22 @@ def train(
     declared = said.declared()
     with columns.shown_in_table():
         federation = Federation(
-            parties, row_id, allow_collect=True, least_count=least_count, declared=declared
+            parties,
+            row_id_of(row_id, parties) or None,
+            allow_collect=True,
+            least_count=least_count,
+            declared=declared,
         )
     said.check(federation.schema.names, columns.readings_of(federation))
     columns.show({party.name: party.table for party in federation})
     describe(federation)
     fit(model, federation, watch, engine=engine)
-    typed = ["fedcircuits", "train", *files, *(["--row-id", row_id] if row_id else [])]
+    typed = [
+        "fedcircuits",
+        "train",
+        *files,
+        *(w for column in row_id for w in ("--row-id", column)),
+    ]
     typed += [*words.words(), *said.words()]
     typed += ["--least-count", str(least_count)] if least_count != LEAST_COUNT else []
     typed += ["--engine", engine] if engine != "memory" else []

@@ -75,8 +75,8 @@ class Federation:
     ----------
     parties : mapping of str to table
         Tables are anything that ``Table.of`` takes, or paths of csv and parquet files.
-    row_id : str, optional
-        The column that identifies rows; it joins parties that hold different columns.
+    row_id : str or mapping of str to str, optional
+        The column that identifies rows, of all parties or by party; it joins different columns.
     allow_collect : bool or collection of str, default=False
         Whether learned circuits may leave their parties: all, or the named ones.
     least_count : int or mapping of str to int, default=5
@@ -99,7 +99,7 @@ class Federation:
     def __init__(
         self,
         parties: Mapping[str, object],
-        row_id: str | None = None,
+        row_id: str | Mapping[str, str] | None = None,
         *,
         allow_collect: bool | Collection[str] = False,
         least_count: int | Mapping[str, int] = LEAST_COUNT,
@@ -120,11 +120,9 @@ class Federation:
             )
             for name, data in parties.items()
         }
-        by_party = {
-            "allow_collect": allow_collect,
-            "least_count": least_count,
-            "most_questions": most_questions,
-        }
+        by_name = row_id if isinstance(row_id, Mapping) else None
+        by_party: dict[str, object] = {"allow_collect": allow_collect, "least_count": least_count}
+        by_party |= {"most_questions": most_questions, "row_id": by_name}
         for argument, given in by_party.items():
             if isinstance(given, Collection) and (odd := set(given) - set(parties)):
                 raise FederationError(f"{argument} names {sorted(odd)[0]!r}, which is not a party")
@@ -348,13 +346,14 @@ def _name(name: object) -> str:
 
 
 def _tables(
-    parties: Mapping[str, object], row_id: str | None, declared: DeclaredTable
+    parties: Mapping[str, object], row_id: str | Mapping[str, str] | None, declared: DeclaredTable
 ) -> dict[str, Table]:
     """The tables, or one FederationError for all parties."""
     tables, problems = {}, []
     for name, data in parties.items():
         try:
-            tables[name] = _table(name, data, row_id, declared)
+            own = row_id.get(name) if isinstance(row_id, Mapping) else row_id
+            tables[name] = _table(name, data, own, declared)
         except FederationError as error:
             problems.append(error)
     if len(problems) > 1:
@@ -378,7 +377,9 @@ def _table(name: str, data: object, row_id: str | None, declared: DeclaredTable)
             raise TableError("two rows have the same id (4 and '4' are alike): ids must be unique")
         return table
     except TableError as error:
-        raise FederationError(f"party {name!r}: {error}") from error
+        absent = str(error).startswith("row_id: there is no")
+        named = f"; name its ids by row_id={{{name!r}: '…'}}" if absent else ""
+        raise FederationError(f"party {name!r}: {error}{named}") from error
 
 
 def _least(name: str, least: int | Mapping[str, int]) -> int:
