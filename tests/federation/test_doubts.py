@@ -55,3 +55,33 @@ def test_a_column_that_nobody_has_a_value_of_stays() -> None:
 def test_words_for_yes_and_no_of_few_rows_are_truth_values_beside_others() -> None:
     few = {"a": {"ill": ["yes"]}, "b": {"ill": ["no"]}, "c": {"ill": [True, False, True]}}
     assert fc.Federation(few).pooled().schema["ill"].kind == "boolean"
+
+
+IDS = np.arange(40)
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        ({"a": IDS, "b": IDS, "c": IDS + 100}, "no row id of c is at any other party"),
+        ({"a": IDS, "b": IDS, "c": IDS + 100, "d": IDS + 100}, "no row id of c and d is at any"),
+    ],
+)
+def test_parties_whose_rows_are_at_no_other(ids: dict[str, np.ndarray], words: str) -> None:
+    tables = {n: {"id": own, f"x{n}": np.linspace(0, 1, 40)} for n, own in ids.items()}
+    with pytest.warns(UserWarning, match=words):
+        fc.Federation(tables, row_id="id")
+
+
+@pytest.mark.parametrize("other", ["xa", "xd"])
+def test_no_warning_where_parties_hang_together(other: str) -> None:
+    """By rows that two of them hold, or by a column; c shares its rows with b, and b with a."""
+    tables = {
+        "a": {"id": IDS, "xa": np.linspace(0, 1, 40)},
+        "b": {"id": IDS + 30, "xb": np.linspace(0, 1, 40)},
+        "c": {"id": IDS + 60, "xc": np.linspace(0, 1, 40)},
+        "d": {"id": IDS + (1000 if other == "xa" else 60), other: np.linspace(0, 1, 40)},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fc.Federation(tables, row_id="id")

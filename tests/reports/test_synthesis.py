@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
+from fedcircuits.errors import QueryError
 from fedcircuits.reports.synthesis import nearest, nearness, usefulness
 
 
@@ -52,3 +53,13 @@ def test_test_rows_without_the_target_give_a_report_of_the_rest() -> None:
     model = fc.MixtureOfProducts(2, target="c", random_state=0).fit(TRAIN)
     made = fc.synthesise(model, 20, real=TRAIN, test=TEST.select(["x"]).to_pandas())
     assert made.usefulness is None and made.nearness is not None
+
+
+def test_columns_that_real_rows_lack_are_left_out() -> None:
+    model = fc.MixtureOfProducts(4, random_state=0).fit(TRAIN)
+    found = fc.synthesise(model, 100, real=TRAIN.select(["x", "c"]), test=TEST)
+    assert found.columns is not None and found.nearness is not None
+    assert list(found.columns.index) == ["x", "c"] and found.columns.max() < 0.3
+    assert found.nearness.synthetic[1] < 0.3 and len(found.table.names) == 3
+    with pytest.raises(QueryError, match="no value of any column"):
+        fc.synthesise(model, 100, real=pd.DataFrame({"x": [np.nan, np.nan]}))

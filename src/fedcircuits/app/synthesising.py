@@ -83,6 +83,9 @@ def _show(synthesis: Synthesis) -> None:
     worst = synthesis.columns.sort_values(ascending=False, kind="stable").head(MOST_SHOWN)
     listed = ", ".join(f"{name} {value:.3f}" for name, value in worst.items())
     screen.say(f"columns: total variation {synthesis.columns.mean():.3f} on average; {listed}")
+    left = [name for name in synthesis.table.names if name not in synthesis.columns.index]
+    if left:
+        screen.say(f"left out, since the training rows have no value of them: {', '.join(left)}")
     if len(synthesis.pairs):
         gaps = synthesis.pairs["difference"]
         screen.say(f"pairs: dependence differs by {gaps.mean():.3f} on average, {gaps.max():.3f} "

@@ -1,9 +1,9 @@
 """Things that parties may have written differently although they mean the same.
 
 Whoever holds the tables of all parties is warned before training about row ids, column names and
-categories that differ only in spelling, about categories of which two parties have none in common,
-and about a unit that one party writes and another leaves out. Between sites nobody can compare
-this, and nothing is revealed to find out.
+categories that differ only in spelling, about parties of whose row ids none is at another, about
+categories of which two parties have none in common, and about a unit that one party writes and
+another leaves out. Between sites nobody can compare this, and nothing is revealed to find out.
 
 Row ids are compared as texts, so "0017" and 17, or "AB-3" and "ab-3 ", do not match. ``loosened``
 is the form that all these spellings share.
@@ -42,6 +42,11 @@ def doubts(tables: Mapping[str, Table], matched: bool) -> Iterator[str]:
     ids = {n: [*map(str, own.tolist())] for n, own in held.items() if own is not None}
     for words in nearly_met(ids) if matched else ():
         yield f"{words}: write them alike, or declare ids = 'loose' (--ids loose)"
+    for parties in apart(ids, {n: t.names for n, t in tables.items()}) if matched else ():
+        yield (
+            f"no row id of {' and '.join(parties)} is at any other party: columns there are "
+            "learned as if independent of those of others"
+        )
     for first, a, second, b in same_names({n: t.names for n, t in tables.items()}):
         yield (
             f"{first} has a column {a!r} and {second} {b!r}, which are treated as different "
@@ -125,6 +130,26 @@ def nearly_met(ids: Mapping[str, list[str]]) -> list[str]:
         for (first, own_ids), (second, others) in combinations(ids.items(), 2)
         if (words := _compared(first, own_ids, second, others))
     ]
+
+
+def apart(ids: Mapping[str, list[str]], columns: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Parties that have neither rows nor columns in common with the largest group of those that
+    have some; none if nobody has.
+
+    >>> held = {"bank": ["1", "2"], "shop": ["2", "3"], "telco": ["T1", "T2"]}
+    >>> apart(held, {"bank": ["age"], "shop": ["spent"], "telco": ["calls"]})
+    [['telco']]
+    """
+    groups: list[tuple[list[str], set[object]]] = []
+    for party, own in ids.items():
+        parties, held = [party], {*own, *(("column", name) for name in columns[party])}
+        for group in [g for g in groups if not g[1].isdisjoint(held)]:
+            groups.remove(group)
+            parties, held = group[0] + parties, held | group[1]
+        groups.append((parties, held))
+    found = [parties for parties, _ in groups]
+    largest = max(found, key=len, default=[])
+    return [g for g in found if g is not largest] if len(largest) > 1 else []
 
 
 def same_names(held: Mapping[str, Sequence[str]]) -> list[tuple[str, str, str, str]]:

@@ -91,7 +91,8 @@ def synthesise(
     n : int
         How many rows to draw.
     real : DataFrame, Table or array, optional
-        The rows it was learned from; without them there is no report.
+        The rows it was learned from; without them there is no report. Columns that they lack are
+        left out of it.
     test : DataFrame, Table or array, optional
         Rows it has not seen, for what can be learned from synthetic rows and for nearness.
     target : str, optional
@@ -124,8 +125,12 @@ def synthesise(
     useful = None
     if held is not None and name is not None:
         useful = usefulness(made, train, held, model.schema_[name])
-    near = nearness(made, train, held, rng)
-    return Synthesis(made, distances(train, made), pairs(train, made), useful, near)
+    known = [n for n, c in zip(train.names, train.values.T, strict=True) if not np.isnan(c).all()]
+    if not known:
+        raise QueryError("real= has no value of any column of the model: give its training rows")
+    drawn, train = made.select(known), train.select(known)
+    near = nearness(drawn, train, None if held is None else held.select(known), rng)
+    return Synthesis(made, distances(train, drawn), pairs(train, drawn), useful, near)
 
 
 def usefulness(made: Table, train: Table, test: Table, target: Variable) -> pd.DataFrame | None:
