@@ -142,7 +142,8 @@ def apart(ids: Mapping[str, list[str]], columns: Mapping[str, Sequence[str]]) ->
     """
     groups: list[tuple[list[str], set[object]]] = []
     for party, own in ids.items():
-        parties, held = [party], {*own, *(("column", name) for name in columns[party])}
+        parties = [party]
+        held: set[object] = {*own, *(("column", name) for name in columns[party])}
         for group in [g for g in groups if not g[1].isdisjoint(held)]:
             groups.remove(group)
             parties, held = group[0] + parties, held | group[1]
