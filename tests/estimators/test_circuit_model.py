@@ -116,3 +116,15 @@ def test_gradients_by_inputs_are_those_of_differences() -> None:
             ends.append(module(moved).detach())
         slope = torch.nan_to_num((ends[0] - ends[1]) / 2e-5)
         np.testing.assert_allclose(found[:, column].numpy(), slope.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_circuits_as_leaves_are_compiled_once() -> None:
+    """Questions do not compile the circuit again; new parameters do."""
+    federation = fc.split(clustered(), 2, by="columns", allow_collect=True)
+    model = fc.FedPC(random_state=0).fit(federation).collect()
+    assert any(leaf.family == "circuit" for leaf in model.circuit_.leaves())
+    compiled, answer = model._distribution, model.probability("a > 2", given="d > 4")
+    assert model._distribution is compiled
+    model.parameters_ = fc.FedPC(random_state=1).fit(federation).collect().parameters_
+    assert model._distribution is not compiled
+    assert model.probability("a > 2", given="d > 4") == pytest.approx(answer, abs=0.1)

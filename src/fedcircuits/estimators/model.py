@@ -353,16 +353,12 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     @property
     def _distribution(self) -> Distribution:
         self._check_fitted()
-        ready = self.__dict__.get("_ready")
-        if (
-            not isinstance(ready, Distribution)
-            or ready.circuit is not self.circuit_
-            or ready.parameters is not self.parameters_
-            or ready.program.device != device_of(self.device)
-        ):
-            here = device_of(self.device)
+        here = device_of(self.device)
+        circuit, parameters, ready = self.__dict__.get("_ready", (None, None, None))
+        same = circuit is self.circuit_ and parameters is self.parameters_
+        if not (same and isinstance(ready, Distribution) and ready.program.device == here):
             ready = Distribution(self.circuit_, self.parameters_, device=here)
-            self.__dict__["_ready"] = ready
+            self.__dict__["_ready"] = self.circuit_, self.parameters_, ready
         return ready
 
     def __getstate__(self) -> dict[str, object]:
