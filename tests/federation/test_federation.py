@@ -163,7 +163,7 @@ def test_what_crosses_names_no_rare_category() -> None:
             text = r"no category 'kuru'.*a federation calls categories that few rows .* 'other'"
             with pytest.raises(QueryError, match=text):
                 model.probability("disease = kuru")
-            with pytest.warns(UserWarning, match="'disease': 1 values .* are taken as 'other'"):
+            with pytest.warns(UserWarning, match="'disease': 1 value .* is taken as 'other'"):
                 model.score_samples(frames["north"])
             assert model.probability("disease = other") < 0.1
     assert not heard[5] and heard[1]

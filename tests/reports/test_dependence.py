@@ -17,6 +17,15 @@ def test_distances_by_hand() -> None:
     assert (distances(one, one) == 0).all()
 
 
+def test_missing_values_are_no_distance() -> None:
+    """A model draws every value, so samples that lack none may come from the same distribution."""
+    whole = fc.Table.of({"x": RNG.normal(size=4000), "c": RNG.choice(["a", "b"], 4000)})
+    gaps = fc.Table(whole.schema, np.where(RNG.random((4000, 2)) < 0.3, np.nan, whole.values))
+    assert distances(gaps, whole).max() < 0.05 and distances(whole, gaps).max() < 0.05
+    model = fc.MixtureOfProducts(1, random_state=0).fit(gaps)
+    assert fc.compare(model, gaps).columns["distance"].max() < 0.1
+
+
 def test_a_copy_depends_and_a_coin_does_not() -> None:
     a = RNG.integers(0, 4, 4000)
     assert dependence(a, a, 4, 4) == pytest.approx(1, abs=0.01)

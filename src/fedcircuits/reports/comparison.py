@@ -8,9 +8,10 @@ that do not exceed it are not significant.
                  estimates KL(a ‖ b) in nats per row, and the other way round
 
 Columns of two tables are compared one by one and in pairs, in bins: one per class; for a number, at
-most ten bins between quantiles of the first table; and one for missing values.
+most ten bins between quantiles of the first table; and, in pairs, one for missing values.
 
-    distance of a column    total variation, ½ Σ |p − q|: 0 if equal, 1 if disjoint
+    distance of a column    total variation of known values, ½ Σ |p − q|: 0 if equal, 1 if disjoint.
+                            Samples of a model have no missing values, whatever data have
     dependence of a pair    mutual information over the smaller of the two entropies: 0 if
                             independent, 1 if one determines the other. With few rows in many bins
                             it is positive by chance; the expected bias is subtracted
@@ -66,10 +67,10 @@ def columns_in_bins(first: Table, second: Table) -> tuple[list[Codes], list[Code
 
 
 def distances(first: Table, second: Table) -> pd.Series:
-    """Total variation by column."""
+    """Total variation by column, of values that are known."""
     one, two, sizes = columns_in_bins(first, second)
     return pd.Series({
-        name: float(np.abs(_shares(a, n) - _shares(b, n)).sum() / 2)
+        name: float(np.abs(_known_shares(a, n) - _known_shares(b, n)).sum() / 2)
         for name, a, b, n in zip(first.names, one, two, sizes, strict=True)
     }, dtype=np.float64)  # fmt: skip
 
@@ -101,8 +102,9 @@ def dependence(a: Codes, b: Codes, n: int, m: int) -> float:
     return float(np.clip(information / least, 0, 1)) if least > 0 else 0.0
 
 
-def _shares(codes: Codes, bins: int) -> Array:
-    return np.bincount(codes, minlength=bins) / len(codes)
+def _known_shares(codes: Codes, bins: int) -> Array:
+    rows = np.bincount(codes, minlength=bins)[:-1]
+    return np.asarray(rows / max(int(rows.sum()), 1))
 
 
 def _entropy(p: Array) -> float:

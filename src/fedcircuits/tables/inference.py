@@ -203,9 +203,13 @@ def _report_unseen(variable: Variable, values: list[Scalar], row: int, unseen: U
     distinct = list(dict.fromkeys(values))
     pooled = unseen == "pool" and OTHER in variable.categories
     if unseen == "missing" or (unseen == "pool" and variable.kind == "category"):
+        single = len(values) == 1
+        what = "1 value of an unknown category" if single else (
+            f"{len(values):,} values of unknown categories"
+        )  # fmt: skip
         warnings.warn(
-            f"column {variable.name!r}: {len(values):,} values of unknown categories "
-            f"({listed(distinct)}) are taken as {repr(OTHER) if pooled else 'missing'}",
+            f"column {variable.name!r}: {what} ({listed(distinct)}) {'is' if single else 'are'} "
+            f"taken as {repr(OTHER) if pooled else 'missing'}",
             UserWarning,
             stacklevel=5,
         )
