@@ -19,7 +19,7 @@ def test_rows_with_a_report(desk: Desk, tmp_path: Path) -> None:
     assert len(frame) == told["rows"] == 200 and list(frame) == [
         "age", "smokes", "pressure", "risk",
     ]  # fmt: skip
-    assert told["columns"].keys() == set(frame) and len(told["pairs"]) == 6
+    assert told["columns"].keys() == told["chance"].keys() == set(frame) and len(told["pairs"]) == 6
     assert told["usefulness"]["synthetic rows"]["accuracy"] > 0.5
     assert told["nearness"]["copies"] == 0 and told["nearness"]["compared"] == 200
     said = desk(f"synthesise model.fc -n 200 {REAL} -o {output}").stdout
@@ -27,6 +27,8 @@ def test_rows_with_a_report(desk: Desk, tmp_path: Path) -> None:
         "trained on synthetic rows, scored on test rows" in said
         and "0 of 200 rows are copies" in said
         and "macro F1 0." in said
+        and " on average (by chance 0." in said
+        and " at most, of " in said
     )
 
 

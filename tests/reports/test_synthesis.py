@@ -63,3 +63,14 @@ def test_columns_that_real_rows_lack_are_left_out() -> None:
     assert found.nearness.synthetic[1] < 0.3 and len(found.table.names) == 3
     with pytest.raises(QueryError, match="no value of any column"):
         fc.synthesise(model, 100, real=pd.DataFrame({"x": [np.nan, np.nan]}))
+
+
+def test_distances_by_chance() -> None:
+    """Few rows of many classes lie far from the real ones, whatever the model is."""
+    rng = np.random.default_rng(0)
+    many = pd.DataFrame({"c": rng.integers(0, 200, 2000).astype(str), "x": rng.normal(size=2000)})
+    real = fc.Table.of(many, kinds={"c": "category"})
+    found = fc.synthesise(fc.MixtureOfProducts(1, random_state=0).fit(real), 300, real=real)
+    assert found.columns is not None and found.chance is not None
+    assert found.columns["c"] > 0.2 and found.columns["c"] < found.chance["c"] + 0.05
+    assert found.chance["x"] < 0.1

@@ -77,19 +77,22 @@ def _show(synthesis: Synthesis) -> None:
     from fedcircuits.app import screen
     from fedcircuits.app.evaluating import TITLES
 
-    if synthesis.columns is None or synthesis.pairs is None or synthesis.nearness is None:
+    apart, chance = synthesis.columns, synthesis.chance
+    if apart is None or chance is None or synthesis.pairs is None or synthesis.nearness is None:
         screen.say("no report: give the training rows by --train")
         return
-    worst = synthesis.columns.sort_values(ascending=False, kind="stable").head(MOST_SHOWN)
-    listed = ", ".join(f"{name} {value:.3f}" for name, value in worst.items())
-    screen.say(f"columns: total variation {synthesis.columns.mean():.3f} on average; {listed}")
-    left = [name for name in synthesis.table.names if name not in synthesis.columns.index]
+    worst = (apart - chance).sort_values(ascending=False, kind="stable").head(MOST_SHOWN)
+    listed = ", ".join(f"{name} {apart[name]:.3f} ({chance[name]:.3f})" for name in worst.index)
+    screen.say(f"columns: total variation {apart.mean():.3f} on average (by chance "
+               f"{chance.mean():.3f}); {listed}")  # fmt: skip
+    left = [name for name in synthesis.table.names if name not in apart.index]
     if left:
         screen.say(f"left out, since the training rows have no value of them: {', '.join(left)}")
     if len(synthesis.pairs):
         gaps = synthesis.pairs["difference"]
+        most = synthesis.pairs.loc[gaps.idxmax()]
         screen.say(f"pairs: dependence differs by {gaps.mean():.3f} on average, {gaps.max():.3f} "
-                   "at most")  # fmt: skip
+                   f"at most, of {most['column']} and {most['with']}")  # fmt: skip
     for name, line in () if synthesis.usefulness is None else synthesis.usefulness.iterrows():
         numbers = ", ".join(f"{TITLES.get(k, k)} {v:.3f}" for k, v in line.dropna().items())
         screen.say(f"trained on {name}, scored on test rows: {numbers}")

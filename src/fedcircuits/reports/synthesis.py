@@ -1,6 +1,8 @@
 """How faithful a synthetic table is to a real one, and how close it comes to single rows of it.
 
-    columns     total variation of every column, and of the pair that differs most (comparison.py)
+    columns     total variation of every column, and what it is by chance: between the real rows
+                and as many of them as there are synthetic rows, drawn with replacement
+    pairs       how strongly pairs of columns depend on each other in both tables (comparison.py)
     usefulness  gradient boosting learns to predict the target from synthetic rows, and from real
                 ones; both are measured on unseen test rows
     nearness    the distance of every synthetic row to the nearest training row, and the same for
@@ -52,6 +54,7 @@ class Synthesis:
 
     table: Table
     columns: pd.Series | None = None  # total variation by column
+    chance: pd.Series | None = None  # the same between real rows and so many of them
     pairs: pd.DataFrame | None = None  # dependence in the real and the synthetic table
     usefulness: pd.DataFrame | None = None  # measures, learned from synthetic and from real rows
     nearness: Nearness | None = None
@@ -61,6 +64,7 @@ class Synthesis:
         return {
             "rows": len(self.table),
             "columns": None if self.columns is None else self.columns.to_dict(),
+            "chance": None if self.chance is None else self.chance.to_dict(),
             "pairs": None if self.pairs is None else self.pairs.to_dict("records"),
             "usefulness": None if self.usefulness is None else {
                 str(n): {k: v if np.isfinite(v) else None for k, v in line.items()}
@@ -130,7 +134,9 @@ def synthesise(
         raise QueryError("real= has no value of any column of the model: give its training rows")
     drawn, train = made.select(known), train.select(known)
     near = nearness(drawn, train, None if held is None else held.select(known), rng)
-    return Synthesis(made, distances(train, drawn), pairs(train, drawn), useful, near)
+    again = train.rows(rng.integers(len(train), size=n))
+    apart, chance = distances(train, drawn), distances(train, again)
+    return Synthesis(made, apart, chance, pairs(train, drawn), useful, near)
 
 
 def usefulness(made: Table, train: Table, test: Table, target: Variable) -> pd.DataFrame | None:
