@@ -92,9 +92,13 @@ def test_every_method_can_be_evaluated(desk: Desk, method: str, tmp_path: Path) 
     learned = desk(f"train north.csv south.csv --row-id id --method {method}{columns} -o {model}")
     assert learned.exit_code == 0, learned.stderr
     files = "north=north_test.csv south=south_test.csv"
-    found = desk(f"evaluate {model} {files} --row-id id --json")
+    found = desk(f"evaluate {model} {files} --row-id id --json --train north.csv --train south.csv")
     assert found.exit_code == 0, found.stderr
-    assert json.loads(found.stdout)["scores"]["the model"][METHODS[method]] is not None
+    scores = json.loads(found.stdout)["scores"]
+    assert scores["the model"][METHODS[method]] is not None
+    assert (
+        len(scores) > 2 and scores["LearnSPN, all rows in one place"]["log_likelihood"] is not None
+    )
 
 
 WRONG = {

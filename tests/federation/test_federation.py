@@ -49,6 +49,14 @@ def test_matrix_and_subspaces() -> None:
     assert repr(many).endswith("…") and len(repr(many).splitlines()) == 14
 
 
+def test_series_are_shown() -> None:
+    series = {n: np.zeros((2, 3, 1)) for n in ("wind", "sun")}
+    labels = fc.Table.from_series({"load": np.ones((2, 3, 1))}, columns={"event": [1.5, 2.5]})
+    shown = repr(fc.Federation({"a": fc.Table.from_series(series), "b": labels}))
+    assert "2 parties, 1 variable\n  a: 2 rows × series 'wind', series 'sun'\n" in shown
+    assert shown.endswith("b: 2 rows × 1 variable, series 'load'")
+
+
 def test_files_and_row_ids(tmp_path: Path) -> None:
     frame = pd.DataFrame({"id": [3, 1, 2], "x": [0.5, 1.5, 2.5], "c": ["a", "b", "a"]})
     frame.to_csv(tmp_path / "north.csv", index=False)

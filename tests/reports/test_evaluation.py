@@ -90,6 +90,25 @@ def test_impossible_rows_are_counted() -> None:
     assert isinstance(json, dict) and json[THE_MODEL] == {"log_likelihood": None}
 
 
+def test_a_fusion_beside_others() -> None:
+    """The same baselines as beside any model; of series alone there is nothing to compare."""
+    parts = [fc.split(rows, ["a", "b"], by="columns", target="label") for rows in (TRAIN, TEST)]
+    model = fc.FeatureFusion(target="label", share_target=True, epochs=2, random_state=0)
+    model.fit(parts[0])
+    found = fc.evaluate(model, parts[1], train=parts[0]).scores
+    trees = fc.FedTrees(target="label", share_target=True, trees=2, random_state=0).fit(parts[0])
+    beside = fc.evaluate(trees, TEST, train=parts[0]).scores
+    assert list(found.index) == list(beside.index) and found.index[0] == THE_MODEL
+    pd.testing.assert_frame_equal(found.iloc[1:], beside.iloc[1:], rtol=1e-6)
+    series, wave = [], np.linspace(0, 6, 12)
+    for rows in (TRAIN, TEST):
+        x = rows.values[:, :1, None] * np.sin(wave)[None, :, None]
+        labels = {"label": rows.column("label")}
+        series.append(fc.Federation({"a": fc.Table.from_series({"x": x}, columns=labels)}))
+    model.fit(series[0])
+    assert list(fc.evaluate(model, series[1], train=series[0]).scores.index) == [THE_MODEL]
+
+
 def test_what_cannot_be_evaluated() -> None:
     with pytest.raises(fc.errors.QueryError, match="give them as a Federation"):
         fc.evaluate(fc.FeatureFusion(target="y"), TEST)

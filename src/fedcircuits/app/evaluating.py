@@ -60,7 +60,10 @@ def evaluate(
         rows = RowReader(model, words, tuple(row_id or ()))
         with any_model(model, consortium) as loaded:
             if isinstance(loaded, FusionModel):
-                evaluation = evaluated(loaded, rows.owned(files))
+                owned = rows.owned(train) if train else None
+                evaluation = evaluated(
+                    loaded, rows.owned(files), train=owned, random_state=seed
+                )  # fmt: skip
             else:
                 test = rows.whole(loaded, files)
                 parts = rows.parts(loaded, train) if train else None

@@ -69,7 +69,9 @@ def judged(model: AnyModel, given: Given) -> Evaluation | None:
     if not given.test:
         return None
     if isinstance(model, FusionModel):
-        return evaluate(model, given.rows.owned(given.test))
+        owned = given.rows.owned(given.train) if given.train else None
+        test_rows = given.rows.owned(given.test)
+        return evaluate(model, test_rows, train=owned, random_state=given.seed)
     test = given.rows.whole(model, given.test)
     train = given.rows.parts(model, given.train) if given.train else None
     return evaluate(model, test, train=train, target=given.target, random_state=given.seed)

@@ -28,7 +28,7 @@ from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.described import DescribedTable, connection_of
 from fedcircuits.federation.doubts import doubts, with_ids
 from fedcircuits.tables.declared import DeclaredTable, read_table
-from fedcircuits.tables.notebook import listed, shown
+from fedcircuits.tables.notebook import listed, shown, width
 from fedcircuits.tables.rare import pool_rare
 from fedcircuits.tables.schema import OTHER, Schema
 from fedcircuits.tables.stored import StoredTable
@@ -295,9 +295,9 @@ class Federation:
 
     def __repr__(self) -> str:
         lines = [
-            f"Federation: {self.kind}, {len(self)} parties, {len(self.schema)} variables",
+            f"Federation: {self.kind}, {len(self)} parties, {width(self.schema.names)}",
             *(
-                f"  {p.name}: {len(p.table):,} rows × {len(p.table.schema)} variables"
+                f"  {p.name}: {len(p.table):,} rows × {width(p.table.names, p.table.series)}"
                 for p in list(self)[:12]
             ),
         ]

@@ -43,7 +43,7 @@ INDEPENDENT, OWN_MARGINALS = "independent columns", "independent columns (its ow
 LIKELIHOOD = "log_likelihood"
 DRAWS, MOST_RANKED = 100, 300  # draws per row, and rows, used for the calibration of numbers
 Predicting: TypeAlias = Model | Predictions
-TrainingRows: TypeAlias = Rows | Mapping[str, Rows] | None
+TrainingRows: TypeAlias = Rows | Mapping[str, Rows] | Federation | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,10 @@ def evaluate(
         What has been fitted.
     X : DataFrame, Table or array; for FeatureFusion a Federation
         Rows that the model has not seen. Columns that they lack are summed out.
-    train : rows, or a mapping of names of parties to their rows, optional
-        Training rows for the baselines. With a mapping, each party also learns alone; rows of
-        parties with different columns are joined by the row ids of their ``Table``.
+    train : rows, or a Federation or mapping of names of parties to their rows, optional
+        Training rows for the baselines, which read ordinary columns and no series. With several
+        parties, each also learns alone; rows of parties with different columns are joined by the
+        row ids of their ``Table``.
     target : str, optional
         The column to predict; by default the model's own. Without one there are likelihoods alone.
     random_state : int, default=0
@@ -107,13 +108,23 @@ def evaluate(
     """
     SEED.check("random_state", random_state, ParameterError)
     if isinstance(model, FusionModel):
-        return _evaluate_fusion(model, X)
+        return _evaluate_fusion(model, X, _by_party(train), random_state)
     if isinstance(X, Federation):
         X = joined({p.name: rows_of(p.table, model.schema_) for p in X})
     return _Contest(model, X, train, target, random_state).evaluation()
 
 
-def _evaluate_fusion(model: FusionModel, X: object) -> Evaluation:
+def _by_party(train: TrainingRows) -> dict[str, Rows]:
+    if train is None:
+        return {}
+    if isinstance(train, Federation):
+        return {p.name: p.table for p in train}
+    return dict(train) if isinstance(train, Mapping) else {"": train}
+
+
+def _evaluate_fusion(
+    model: FusionModel, X: object, train: Mapping[str, Rows], seed: int
+) -> Evaluation:
     """Owners read the rows, and those that hold the target reveal it."""
     if not isinstance(X, Federation):
         raise QueryError("a fusion predicts from the rows of its owners: give them as a Federation")
@@ -126,8 +137,25 @@ def _evaluate_fusion(model: FusionModel, X: object) -> Evaluation:
     predicted = Forecast(values[:, 0])
     if variable.size:
         predicted = Forecast(np.asarray(values.argmax(axis=1), np.float64), values)
-    scores = _frame({THE_MODEL: measures_of(predicted, truth, variable.size)}, variable)
+    lines = _beside_fusion(X, train, variable.name, seed) if train else {}
+    lines = {**lines, THE_MODEL: measures_of(predicted, truth, variable.size)}
+    scores = _frame({name: lines[name] for name in [THE_MODEL, *lines]}, variable)
     return Evaluation(len(values), 0, variable.name, scores, _bins(predicted, truth))
+
+
+def _beside_fusion(
+    X: Federation, train: Mapping[str, Rows], target: str, seed: int
+) -> dict[str, Measures]:
+    """What others predict from ordinary columns; nothing if there are none but the target."""
+    tables = {n: rows if isinstance(rows, Table) else Table.of(rows) for n, rows in train.items()}
+    schema = Federation(tables).schema
+    if set(schema.names) <= {target}:
+        return {}
+    parts, tests = ({n: rows_of(t, schema) for n, t in every.items()}
+                    for every in (tables, {p.name: p.table for p in X}))  # fmt: skip
+    plain = baselines.independent(joined(parts))
+    contest = _Contest(plain, joined(tests), parts, target, seed)
+    return {name: line for name, line in contest.lines() if name != THE_MODEL}
 
 
 class _Contest:
@@ -151,10 +179,7 @@ class _Contest:
                 )
 
     def _training(self, train: TrainingRows) -> dict[str, Table]:
-        if train is None:
-            return {}
-        given = train if isinstance(train, Mapping) else {"": train}
-        return {name: rows_of(rows, self.schema) for name, rows in given.items()}
+        return {name: rows_of(rows, self.schema) for name, rows in _by_party(train).items()}
 
     def _target(self, target: str | None) -> Variable | None:
         if isinstance(self.model, Predictions):
@@ -165,7 +190,7 @@ class _Contest:
     # ------------------------------------------------------------------ lines
 
     def evaluation(self) -> Evaluation:
-        lines = dict(self._lines())
+        lines = dict(self.lines())
         impossible, bins = 0, tuple[ReliabilityBin, ...]()
         if isinstance(self.model, Model):
             impossible = int(np.isneginf(self.model.score_samples(self.test)).sum())
@@ -177,7 +202,7 @@ class _Contest:
         name = None if self.target is None else self.target.name
         return Evaluation(len(self.test), impossible, name, _frame(lines, self.target), bins)
 
-    def _lines(self) -> Iterator[tuple[str, Measures]]:
+    def lines(self) -> Iterator[tuple[str, Measures]]:
         yield THE_MODEL, self._fit_of(self.model)
         if self.train is None:
             if isinstance(self.model, Model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 
 MOST = 30  # rows
@@ -50,3 +50,9 @@ def _text(cell: object) -> str:
     if isinstance(cell, float):
         return f"{cell:.4g}"
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+
+
+def width(names: Collection[str], series: Collection[str] = ()) -> str:
+    """How many variables there are, and which series."""
+    words = ["1 variable" if len(names) == 1 else f"{len(names):,} variables"]
+    return ", ".join((words if names or not series else []) + [f"series {n!r}" for n in series])
