@@ -6,7 +6,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.reports.evaluation import INDEPENDENT, OWN_MARGINALS, THE_MODEL, TOGETHER
-from fedcircuits.reports.rows import joined, rows_of
+from fedcircuits.reports.rows import joined, rows_of, seen_before
 
 RNG = np.random.default_rng(0)
 
@@ -88,6 +88,23 @@ def test_impossible_rows_are_counted() -> None:
     assert np.isneginf(found.scores.loc[THE_MODEL, "log_likelihood"])
     json = found.to_json()["scores"]
     assert isinstance(json, dict) and json[THE_MODEL] == {"log_likelihood": None}
+
+
+def test_training_rows_among_test_rows() -> None:
+    """By their ids and values; without ids by values, where there are real columns."""
+    both = fc.Table(TEST.schema, np.concatenate([TEST.values[:150], TRAIN.values[:50]]))
+    with pytest.warns(UserWarning, match="50 of 200 test rows are training rows"):
+        fc.evaluate(MODEL, both, train=TRAIN)
+    ids = np.arange(300)
+    named = fc.Table(TRAIN.schema, TRAIN.values, ids)
+    assert seen_before(named.rows(ids[:9]), named) == 9
+    assert seen_before(fc.Table(TRAIN.schema, TRAIN.values, ids + 300), named) == 0
+    assert seen_before(TRAIN.select(["label"]), TRAIN) == 0
+    gaps = fc.Table(TRAIN.schema, np.where(np.arange(3) == 1, np.nan, TRAIN.values))
+    assert (
+        seen_before(gaps, TRAIN) == 300 == seen_before(TRAIN, TRAIN)
+        and seen_before(TRAIN, gaps) == 0
+    )
 
 
 def test_a_fusion_beside_others() -> None:

@@ -9,6 +9,7 @@ for LearnSPN with all of these rows.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -34,7 +35,7 @@ from fedcircuits.reports.measures import (
     measures_of,
     reliability,
 )
-from fedcircuits.reports.rows import joined, rows_of
+from fedcircuits.reports.rows import joined, rows_of, seen_before
 from fedcircuits.tables.schema import Variable
 from fedcircuits.tables.table import Table
 
@@ -169,6 +170,13 @@ class _Contest:
         self.test = rows_of(X, self.schema)
         self.parts = self._training(train)
         self.train = joined(self.parts) if self.parts else None
+        if self.train is not None and (again := seen_before(self.test, self.train)):
+            warnings.warn(
+                f"{again:,} of {len(self.test):,} test rows are training rows, too: scores of "
+                "unseen rows would be worse",
+                UserWarning,
+                stacklevel=4,
+            )
         self.target = self._target(target)
         self.truth = np.zeros(0)
         if self.target is not None:
