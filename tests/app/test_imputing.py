@@ -32,7 +32,8 @@ def test_they_are_the_librarys_values(desk: Desk, furnished: Path, tmp_path: Pat
     means = model.expect("pressure", given=gaps[["age", "smokes", "risk"]])
     row = int(gaps.index[gaps["pressure"].isna()][0])
     written = pd.read_csv(output)["pressure"][row]
-    assert written == pytest.approx(means.iloc[row][("pressure", "mean")])
+    assert written == pytest.approx(means.iloc[row][("pressure", "mean")], abs=0.0501)
+    assert written == round(written, 1)  # as the column is written
 
 
 def test_several_imputations(desk: Desk, tmp_path: Path) -> None:

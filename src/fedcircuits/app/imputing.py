@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from fedcircuits.tables.columns import Floats
-    from fedcircuits.tables.schema import Variable
     from fedcircuits.tables.table import Table
 
     Truths = NDArray[np.bool_]
@@ -53,7 +51,8 @@ def impute(
 ) -> None:
     """Fill in the missing values of a table, given the other values of each row.
 
-    All existing values stay as they are, including columns that the model does not know. Several
+    All existing values stay as they are, including columns that the model does not know. Filled-in
+    values are written like the others of a csv column: its decimals, unit and form of dates. Several
     imputations are written one below the other and numbered in a column `imputation`.
 
     `fedcircuits impute model.fc gaps.csv --by sample -n 5 -o filled.csv`
@@ -112,9 +111,11 @@ def _gaps(rows: Table, frame: pd.DataFrame) -> dict[str, Truths]:
 def _filled(
     frame: pd.DataFrame, gaps: dict[str, Truths], rows: Table, table: Table, text: bool
 ) -> pd.DataFrame:
-    """The frame with missing values of modelled columns filled in; in a ``text`` column, in its
-    spelling and with its decimal sign."""
+    """The frame with missing values of modelled columns filled in; in a ``text`` column as this
+    writes its own."""
     import numpy as np
+
+    from fedcircuits.app.spelling import spelled
 
     filled = frame.astype(object)
     for name, missing in gaps.items():
@@ -124,23 +125,9 @@ def _filled(
             if text:
                 read = ~np.isnan(rows.values[:, i])
                 written, known = frame.loc[read, name], rows.values[read, i]
-                values = _spelled(variable, written, known, table.values[missing, i])
+                values = spelled(variable, written, known, table.values[missing, i])
             filled.loc[missing, name] = values
     return filled
-
-
-def _spelled(variable: Variable, written: pd.Series, known: Floats, codes: Floats) -> list[object]:
-    """Values as the column writes them: ``written`` are its texts, ``known`` their numbers."""
-    from fedcircuits.tables.numerals import evidence
-
-    if variable.size:
-        words = written.astype(str).groupby(known).agg(lambda texts: texts.mode().iloc[0])
-        return [words.get(code, variable.decode(code)) for code in codes]
-    signs = evidence([str(text) for text in written.unique()[:200]])
-    values = [variable.decode(value) for value in codes]
-    if variable.kind == "real" and not variable.dated and signs[","] > signs["."]:
-        return [str(value).replace(".", ",") for value in values]
-    return list(values)
 
 
 def _written(frames: list[pd.DataFrame], delimiter: str) -> bytes:
