@@ -51,9 +51,9 @@ def impute(
 ) -> None:
     """Fill in the missing values of a table, given the other values of each row.
 
-    All existing values stay as they are, including columns that the model does not know. Filled-in
-    values are written like the others of a csv column: its decimals, unit and form of dates. Several
-    imputations are written one below the other and numbered in a column `imputation`.
+    Existing values stay as they are, also in columns that the model does not know; in a csv file,
+    new ones have the decimals, unit and form of dates of their column. Several imputations are
+    written one below the other and numbered in a column `imputation`.
 
     `fedcircuits impute model.fc gaps.csv --by sample -n 5 -o filled.csv`
     """
@@ -74,16 +74,15 @@ def impute(
             fitted, (party, data) = distribution(loaded, model, "impute"), reader.file(file)
             rows = reader.rows(party, data, fitted.schema_)
             tables = imputed(fitted, rows, by, imputations=number, random_state=seed)
-        frame = _as_given(data)
-        gaps = _gaps(rows, frame)
+        gaps = _gaps(rows, frame := _as_given(data))
         filled = [_filled(frame, gaps, rows, t, isinstance(data, TextFrame)) for t in tables]
         report.write(output, _written(filled, frame.attrs.get("delimiter", ",")))
         counts = {name: int(missing.sum()) for name, missing in gaps.items()}
         if json:
             return screen.data({"rows": len(rows), "filled": counts})
-        listed = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
-        size, which = counted(len(rows), "row"), listed or "none were missing"
-        screen.say(f"{size}; missing values filled in: {which}\nwrote {output}")
+        listed = ", ".join(f"{n} {c:,}" for n, c in counts.items() if c) or "none were missing"
+        size = counted(len(rows), "row")
+        screen.say(f"{size}; missing values filled in: {listed}\nwrote {output}")
 
 
 def _as_given(data: object) -> pd.DataFrame:
