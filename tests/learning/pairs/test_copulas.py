@@ -7,7 +7,7 @@ import pytest
 
 from fedcircuits.learning.pairs.copulas import States, copula, correlation, correlations
 from fedcircuits.learning.pairs.forests import joint_of
-from fedcircuits.learning.pairs.tables import grouped
+from fedcircuits.learning.pairs.states import grouped
 
 
 def normals(r: float, rows: int, seed: int) -> np.ndarray:

@@ -10,12 +10,14 @@ import pytest
 from sklearn.metrics import f1_score
 
 import fedcircuits as fc
+from fedcircuits.engines import memory
+from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.testing import check_protocol
 from tests.drawn import drawn
 from tests.methods.shared.tables import apart, learned, spoken
-from tests.methods.watched import Watched
+from tests.methods.watched import Watched, saying
 
 
 def macro_f1(model: fc.Model, table: fc.Table) -> float:
@@ -174,3 +176,20 @@ def programs(summation: Any) -> dict[str, Program[Any]]:
 def test_laws_of_protocols() -> None:
     """Malformed messages: tests/methods/test_runs.py."""
     check_protocol(programs(fc.Tree("cycle")), equal=lambda a, b: repr(a) == repr(b))
+
+
+@pytest.mark.parametrize("summation", [fc.Hub(), fc.Tree("cycle")])
+def test_likelihoods_that_no_rows_have_are_put_down_to_the_sum(summation: Any) -> None:
+    """Whoever reads the total cannot tell whose numbers are wrong, and blames nobody alone."""
+
+    def absurd(fields: Any) -> Any:
+        return {**fields, "values": fields["values"] * [-1e12, 1.0, 1.0]}
+
+    made = programs(summation)
+    spoiled = Program(
+        saying, {"program": made["party 2"], "tag": "shared/judged", "change": absurd}
+    )
+    outcome = memory.run({**made, "party 2": spoiled})
+    first = next(iter(outcome.lost.values()))
+    assert isinstance(first.__cause__, ProtocolError), first
+    assert "the sum 'shared/judged': expected log-likelihoods of rows; one of party 1" in str(first)

@@ -27,8 +27,8 @@ from fedcircuits.learning.pairs.tables import TablesOfPairs
 FACTORS = 1, 2, 4  # numbers that are tried
 FORESTS = 2  # that differ
 MOST_POINTS = 3_000  # of all components of factors
-SHARPNESS = 4.0  # a candidate weighs e to this many times the nats that it gains
-LEAST_WEIGHT = 0.1  # of a candidate beside the best
+SHARPNESS = 2.0  # a candidate weighs e to this many times the nats that it gains
+LEAST_WEIGHT = 0.03  # of a candidate beside the best
 MANY_ROWS = 1_000  # two folds are enough, five for fewer
 SURE = 0.5  # deviations: where rows held back gain less, columns are independent
 Model = ForestModel | FactorModel
@@ -57,7 +57,7 @@ class _Candidates:
         tables, about = self.tables, " by class" if by_class else ""
         worth = worth_of_edges(tables, by_class)
         self.joins = self.joins or bool((worth > 0).any())
-        for i, edges in enumerate(differing_forests(worth, 1 if by_class else FORESTS)):
+        for i, edges in enumerate(differing_forests(worth, FORESTS)):
             self.ways[f"forest {i}{about}"] = partial(ForestModel, tables, edges, by_class)
         known, components = Correlations(tables, by_class), tables.classes if by_class else 1
         for number in FACTORS if known.enough else ():

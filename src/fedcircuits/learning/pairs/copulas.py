@@ -19,9 +19,9 @@ from fedcircuits.learning.pairs.states import (
     MOST_CORRELATED,
     Index,
     correlation_of,
+    grouped,
     normal_scores,
 )
-from fedcircuits.learning.pairs.tables import grouped
 
 POINTS = 8  # of a cell at which a copula is evaluated
 STRONG = 0.6  # correlation

@@ -36,8 +36,14 @@ from fedcircuits.learning.pairs.forests import (
     class_shares,
     component_weights,
 )
-from fedcircuits.learning.pairs.states import Index, attenuated, correlation_of, normal_scores
-from fedcircuits.learning.pairs.tables import TablesOfPairs, grouped
+from fedcircuits.learning.pairs.states import (
+    Index,
+    attenuated,
+    correlation_of,
+    grouped,
+    normal_scores,
+)
+from fedcircuits.learning.pairs.tables import TablesOfPairs
 
 FEWEST_RANKED = 3  # columns: fewer have no common cause to speak of
 POINTS = {1: 21, 2: 9, 4: 5}  # of the grid per factor, by number of factors

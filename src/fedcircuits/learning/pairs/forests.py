@@ -33,10 +33,11 @@ from fedcircuits.learning.pairs.copulas import (
 from fedcircuits.learning.pairs.states import (
     RESIDUE,
     evidence,
+    grouped,
     information_left,
     normal_information_left,
 )
-from fedcircuits.learning.pairs.tables import StateCounts, TablesOfPairs, grouped
+from fedcircuits.learning.pairs.tables import StateCounts, TablesOfPairs
 
 PULLS = (10.0, 100.0, 1000.0)  # rows by which tables are drawn towards a normal copula
 MIXED_PULLS = (0.5, 5.0, 50.0)  # and others towards the shares of states

@@ -14,9 +14,11 @@ from fedcircuits.circuits.graph.family import Array
 Index = npt.NDArray[np.int64]
 RESIDUE = 0.1  # rows by which tables are drawn towards the shares of the states
 MOST_CORRELATED = 0.9995
-PULLS = (5.0, 20.0, 80.0, 320.0, 1280.0)  # rows by which shares in a class are drawn
-PRIOR = 2.0  # rows as in all rows, for a class's mean and variance
-TRACE = 0.01
+PULLS = (20.0, 80.0, 320.0, 1280.0, 5120.0)  # rows by which shares in a class are drawn
+PRIOR = 0.5  # rows as in all rows, for a class's mean and variance
+ROUNDS = 12  # of EM for these
+TRACE = 0.005
+LEAST = 1e-12
 INVERTED = 12  # rounds of Newton's method
 MANY = 24  # states of a column of numbers
 
@@ -44,26 +46,49 @@ def correlation_of(scores: Array, left: Array | float) -> Array:
     return np.clip(r, -MOST_CORRELATED, MOST_CORRELATED)
 
 
-def class_shares_of(counts: Array, share: Array, ordered: bool) -> Array:
-    """Shares of states in a class from its rows, drawn towards few parameters by as many rows as
-    make them likeliest. Ordered states are those of a normal variable that has a mean and a
-    variance in the class and ``share`` in all rows; others are drawn towards ``share``."""
-    few = _shifted(counts, share) if ordered else share
-    pull = max(PULLS, key=lambda rows: evidence(counts[None], rows * few[None]))
-    drawn = counts + pull * few
-    return np.asarray(drawn / drawn.sum())
+def class_shares_of(rows: Array, groups: Index, share: Array, ordered: bool) -> Array:
+    """Shares of states in classes (classes, states) from their rows in groups of states (classes,
+    groups), drawn towards few parameters by as many rows as make them likeliest. Ordered states are
+    those of a normal variable that has a mean and a variance in the class and ``share`` in all
+    rows; others are drawn towards ``share``."""
+    few = _shifted(rows, groups, share) if ordered else np.repeat(share[None], len(rows), axis=0)
+    whole, lines = grouped(few, groups), []
+    for counts, prior in zip(rows, whole, strict=True):
+        pull = max(PULLS, key=lambda pull: evidence(counts[None], pull * prior[None]))
+        drawn = counts + pull * prior
+        lines.append(drawn / drawn.sum() / np.maximum(prior, LEAST))
+    drawn = np.stack(lines)[:, groups] * few
+    return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
 
 
-def _shifted(counts: Array, share: Array) -> Array:
-    total, score = float(counts.sum()), normal_scores(share)
-    number = total + PRIOR
-    mean = float(counts @ score) / number
-    within = 1 - min(float(score**2 @ share), 1.0)
-    variance = (float(counts @ np.square(score - mean)) + PRIOR) / number + within
-    ends = ndtri(np.clip(np.append(0.0, np.cumsum(share)), 0, 1))
-    ends[-1] = np.inf
-    own = np.diff(ndtr((ends - mean) / np.sqrt(variance)))
-    return np.asarray((1 - TRACE) * own / own.sum() + TRACE * share)
+def _shifted(rows: Array, groups: Index, share: Array) -> Array:
+    """By EM, which puts the rows of a group into its states."""
+    score, ends = normal_scores(share), ndtri(np.clip(np.cumsum(share)[:-1], 0, 1))
+    within = _variance_within(share, score)
+    own, number = np.repeat(share[None], len(rows), axis=0), rows.sum(axis=1) + PRIOR
+    for _ in range(ROUNDS):
+        part = own / np.maximum(grouped(own, groups), LEAST)[:, groups]
+        held = rows[:, groups] * part
+        mean = held @ score / number
+        square = np.square(score - mean[:, None]) + within
+        variance = ((held * square).sum(axis=1) + PRIOR) / number
+        cut = ndtr((ends - mean[:, None]) / np.sqrt(variance)[:, None])
+        own = np.diff(np.pad(cut, ((0, 0), (1, 1)), constant_values=(0.0, 1.0)), axis=1)
+        own = (1 - TRACE) * own + TRACE * share
+    return np.asarray(own)
+
+
+def _variance_within(share: Array, score: Array) -> Array:
+    """Of a standard normal variable within each state."""
+    ends = ndtri(np.clip(np.append(0.0, np.cumsum(share)), 1e-12, 1 - 1e-12))
+    slope = ends * np.exp(-0.5 * ends**2) / np.sqrt(2 * np.pi)
+    return np.asarray(np.clip(1 + (slope[:-1] - slope[1:]) / share - score**2, 0.0, 1.0))
+
+
+def grouped(values: Array, groups: Index) -> Array:
+    """Sums of values of states (…, states) over groups, (…, groups)."""
+    hot = np.asarray(groups[:, None] == np.arange(int(groups.max()) + 1), np.float64)
+    return np.asarray(values @ hot)
 
 
 def evidence(counts: Array, prior: Array) -> float:

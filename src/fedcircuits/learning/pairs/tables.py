@@ -17,7 +17,6 @@ from functools import cached_property
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.learning.pairs.finer import FinerStates
 from fedcircuits.learning.pairs.states import Index, class_shares_of
 
 
@@ -36,9 +35,6 @@ class StateColumn:
     def ranked(self) -> bool:
         """Whether it may be seen as a normal variable that is cut: two states are in an order."""
         return self.ordered or len(self.rows) == 2
-
-    def finer(self, groups: Index) -> FinerStates:
-        return FinerStates(self.rows, groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,17 +175,8 @@ class TablesOfPairs:
         if not by_class:
             return own.shares[None]
         counted = self.single(column, by_class)
-        groups = counted.groups[0]
-        whole = grouped(own.shares, groups)
-        lines = [class_shares_of(rows, whole, own.ordered) for rows in counted.rows]
-        return own.finer(groups).lines(np.stack(lines))
+        return class_shares_of(counted.rows, counted.groups[0], own.shares, own.ordered)
 
 
 def _components(rows: Array, by_class: bool) -> Array:
     return rows[:-1] if by_class else rows.sum(axis=0, keepdims=True)
-
-
-def grouped(values: Array, groups: Index) -> Array:
-    """Sums of values of states (…, states) over groups, (…, groups)."""
-    hot = np.asarray(groups[:, None] == np.arange(int(groups.max()) + 1), np.float64)
-    return np.asarray(values @ hot)
