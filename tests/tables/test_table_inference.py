@@ -225,6 +225,8 @@ def test_unseen_categories():
         one(["red", "gren", "gren"], schema=schema, unseen="error")
     for word in ["'x'", "'gren' in row 1", "2 such", "'blue', 'green', 'red'", "did you mean"]:
         assert word in str(caught.value)
+    with pytest.raises(TableError, match=r"'gren' in row 1 \(rows count from 0\), expected"):
+        one(["red", "gren"], schema=schema, unseen="error")
     with pytest.warns(UserWarning, match=r"'x': 2 values of unknown categories \('gren'\)") as seen:
         table = one(["red", "gren", "gren"], schema=schema, unseen="missing")
     assert seen[0].filename == __file__

@@ -220,9 +220,10 @@ def _report_unseen(variable: Variable, values: list[Scalar], row: int, unseen: U
 def _refuse_unseen(variable: Variable, values: list[Scalar], count: int, row: int) -> NoReturn:
     near = difflib.get_close_matches(str(values[0]), map(str, variable.categories), n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
+    more = f"; {count:,} such values in all" * (count > 1)
     raise TableError(
         f"column {variable.name!r}: unknown category {values[0]!r} in row {row} (rows count from "
-        f"0; {count:,} such values in all), expected {listed(variable.categories)}; {hint}correct "
+        f"0{more}), expected {listed(variable.categories)}; {hint}correct "
         "the values, take them as missing by Table.of(X, schema=model.schema_, partial=True, "
         f'unseen="missing"), or learn again with such data{variable.pooling}'
     )
