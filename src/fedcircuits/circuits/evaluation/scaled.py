@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LOG_2 = math.log(2.0)
 SOME, MANY = 4, 128  # units between which these loops beat batched products
-LOWEST = 1 << 24  # power of two of a leaf: what is less is lost
+LOWEST = 1 << 24  # less than 2 to the power of minus this in a leaf is lost
 MOST_POWERS = 1 << 30  # of all leaves of a row together, so that 32 bits hold their sum
 # bits behind the exponent, its bias, the least one of a node, and the least without care
 FORMS = {
