@@ -45,7 +45,7 @@ def test_factors_are_taken_where_forests_fall_short() -> None:
     learned = learn_pairs(counted(one_cause(400), *ONE_CAUSE), np.random.default_rng(0))
     assert learned.mixture.weights.sum() == pytest.approx(1)
     assert learned.mixture.weights[flat(learned)].sum() > 0.5 and len(learned.mixture.weights) > 20
-    assert len(learned.gains) == 5 and learned.gains.mean() > 2
+    assert len(learned.gains) == 3 and learned.gains.mean() > 2
 
 
 def test_forests_are_taken_where_columns_have_no_order() -> None:

@@ -29,7 +29,8 @@ FORESTS = 2  # that differ
 MOST_POINTS = 3_000  # of all components of factors
 SHARPNESS = 2.0  # a candidate weighs e to this many times the nats that it gains
 LEAST_WEIGHT = 0.03  # of a candidate beside the best
-MANY_ROWS = 1_000  # two folds are enough, five for fewer
+FOLDS = 2, 5  # the fewer, the more rows there are
+ROWS_IN_FOLDS = 1_500  # of all folds together
 SURE = 0.5  # deviations: where rows held back gain less, columns are independent
 Model = ForestModel | FactorModel
 
@@ -69,7 +70,8 @@ class _Candidates:
 def learn_pairs(tables: TablesOfPairs, rng: np.random.Generator) -> LearnedPairs:
     """The mixture of what suits the tables best."""
     found: dict[str, list[float]] = {}
-    for rest, held in tables.folds(rng, 5 if tables.rows < MANY_ROWS else 2):
+    folds = int(np.clip(ROWS_IN_FOLDS // max(tables.rows, 1.0), *FOLDS))
+    for rest, held in tables.folds(rng, folds):
         for name, way in _Candidates(rest).ways.items():
             found.setdefault(name, []).append(way().gain(held))
     names, gains = list(found), np.array(list(found.values()))  # (candidates, folds)

@@ -23,7 +23,8 @@ from fedcircuits.learning.pairs.states import (
     normal_scores,
 )
 
-POINTS = 8  # of a cell at which a copula is evaluated
+POINTS = 8  # of a state at which a copula is evaluated, at most
+ALL_POINTS = 64  # of a column, or two of each state
 STRONG = 0.6  # correlation
 SEARCHED = 4  # rounds
 COMMON = 50.0  # rows by which correlations are drawn towards their average
@@ -76,22 +77,29 @@ def correlation(counts: Array, above: Array, below: Array) -> float:
     for _ in range(SEARCHED):
         tried = np.tanh(np.linspace(centre - reach, centre + reach, 7))
         tried = np.clip(tried, -MOST_CORRELATED, MOST_CORRELATED)
-        tables = [np.log(np.maximum(copula(float(r), above, below), LEAST)) for r in tried]
-        centre = np.arctanh(tried[int(np.argmax([(drawn * t).sum() for t in tables]))])
+        logs = np.log(np.maximum(copulas(tried, above, below), LEAST))
+        centre = np.arctanh(tried[int((drawn * logs).sum(axis=(1, 2)).argmax())])
         reach /= 3
     return float(np.tanh(centre))
 
 
 def copula(r: float, above: Array, child: Array) -> Array:
     """P(state | parent's state) of two normal variables with this correlation."""
+    return np.asarray(copulas(np.array([r]), above, child)[0])
+
+
+def copulas(r: Array, above: Array, child: Array) -> Array:
+    """The same for every one of some correlations (correlations, parent's states, states)."""
     starts = np.cumsum(above) - above
-    steps = (np.arange(POINTS) + 0.5) / POINTS
+    points = int(np.clip(ALL_POINTS // len(above), 2, POINTS))
+    steps = (np.arange(points) + 0.5) / points
     z = ndtri(np.clip(starts[:, None] + above[:, None] * steps, 1e-9, 1 - 1e-9))
-    ends = ndtri(np.append(0.0, np.cumsum(child)).clip(0, 1))
-    ends[-1] = np.inf
-    below = ndtr((ends - r * z[:, :, None]) / np.sqrt(1 - r * r))
-    table = np.maximum(np.diff(below, axis=2).mean(axis=1), 0.0)
-    return np.asarray(table / table.sum(axis=1, keepdims=True))
+    ends = ndtri(np.cumsum(child)[:-1].clip(0, 1))
+    r = r[:, None, None, None]
+    below = ndtr((ends - r * z[:, :, None]) / np.sqrt(1 - r * r)).mean(axis=2)
+    edges = np.pad(below, ((0, 0), (0, 0), (1, 1)), constant_values=(0.0, 1.0))
+    table = np.maximum(np.diff(edges, axis=2), 0.0)
+    return np.asarray(table / table.sum(axis=2, keepdims=True))
 
 
 def copula_left(r: float, above: States, below: States) -> float:

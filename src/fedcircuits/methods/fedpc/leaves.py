@@ -34,9 +34,9 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import clone
 
-from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.parameters import Parameters, inline
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Flow, compute, digest, tell
@@ -44,7 +44,7 @@ from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.leaf_em import EMLeaf, Moments, MStep
 from fedcircuits.learning.spn.windows import cell_leaves
 from fedcircuits.methods.fedpc.assembly import POOLED, Assembly, RootChildren, leaf_name
-from fedcircuits.methods.fedpc.cells import alone_name, finest_of
+from fedcircuits.methods.fedpc.cells import alone_name, cell_name, finest_of
 from fedcircuits.methods.fedpc.planning import ClientWork, Division, FedPCPlan, LeafGroup
 from fedcircuits.methods.fedpc.views import CellTask
 from fedcircuits.tables.table import Table
@@ -275,17 +275,23 @@ def _gain_on_cells(
         return 0.0
     known, test = table.rows(rest), table.rows(held)
     alone = log_values(learned_leaf(learner, known, np.arange(len(rest)), 0, least), test.values)
-    apart = np.zeros(len(held))
+    return mean_gain(alone, log_values(_of_cells(known, tasks, least), test.values))
+
+
+def _of_cells(table: Table, tasks: Sequence[CellTask], least: int) -> LearnedLeaf:
+    """Independent columns, each a sum over the leaves of its cells."""
+    nodes, weights, inner = list[Node](), dict[str, Arrays](), dict[str, LearnedLeaf]()
     for task in tasks:
-        cells = finest_of(known, task, least)
-        sizes = np.bincount(cells[cells >= 0])
-        values = test.select([task.column]).values
-        parts = [
-            log_values(leaf, values) + np.log(sizes[k] / sizes.sum())
-            for k, leaf in cell_leaves(known, task.column, cells, least).items()
-        ]
-        apart += logsumexp(np.stack(parts), axis=0)
-    return mean_gain(alone, apart)
+        cells = finest_of(table, task, least)
+        leaves = cell_leaves(table, task.column, cells, least)
+        sizes = np.bincount(cells[cells >= 0])[list(leaves)]
+        names = tuple(cell_name("", task.column, cell) for cell in leaves)
+        nodes += [Leaf(name, CIRCUIT, (task.column,)) for name in names]
+        nodes.append(Sum(f"cells of {task.column}", names))
+        weights[nodes[-1].name] = {WEIGHT: sizes[None] / sizes.sum()}
+        inner |= dict(zip(names, leaves.values(), strict=True))
+    nodes.append(Product("apart", tuple(weights)))
+    return inline(Circuit(tuple(nodes), table.schema), Parameters(weights, inner))
 
 
 # ---------------------------------------------------------------------- weights
