@@ -116,3 +116,8 @@ def test_gradients_by_inputs_are_those_of_differences() -> None:
             ends.append(module(moved).detach())
         slope = torch.nan_to_num((ends[0] - ends[1]) / 2e-5)
         np.testing.assert_allclose(found[:, column].numpy(), slope.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_no_circuit_is_not_learned() -> None:
+    with pytest.raises(ParameterError, match="expected a Circuit to learn, got str"):
+        fc.CircuitModel("mixture").fit(pd.DataFrame({"x": [0.0, 1.0]}))

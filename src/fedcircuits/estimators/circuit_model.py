@@ -130,6 +130,8 @@ class CircuitModel(Model):
         random_state : int or None, default=None
             The seed; None draws one.
         """
+        if not isinstance(self.circuit, Circuit):
+            raise ParameterError(f"expected a Circuit to learn, got {type(self.circuit).__name__}")
         if X is None:
             return self._as_it_is()
         given = {
