@@ -35,6 +35,7 @@ PEERS = {
 def learners(target: str) -> dict[str, Callable[[], fc.Model]]:
     return {
         "LearnSPN": lambda: fc.LearnSPN(random_state=0),
+        "LearnSPN, target": lambda: fc.LearnSPN(target=target, random_state=0),
         "LearnSPN, refined": lambda: fc.LearnSPN(refine=20, random_state=0),
         "LearnSPN, 8 mixed": lambda: fc.LearnSPN(ensemble=8, random_state=0),
         "mixture of 8 products": lambda: fc.MixtureOfProducts(random_state=0),

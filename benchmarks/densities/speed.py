@@ -44,19 +44,30 @@ def _measured(k: int, limit: float, repeats: int) -> dict[str, Cell]:
     def step() -> object:
         return em.passes.update(x, None, em.state, 0.1, IMAGES)
 
-    torch.set_num_threads(1)
-    forward = _least(lambda: em.passes.log_values(x, em.state), repeats, time.process_time)
-    seconds = _least(step, repeats, time.process_time)
-    alone = _least(step, repeats, time.perf_counter)
-    torch.set_num_threads(2)
-    both = _least(step, repeats, time.perf_counter)
+    def forward() -> object:
+        return em.passes.log_values(x, em.state)
+
     torch.set_num_threads(1)
     products = 3 * 2 * (SIDE**2 - 1) * k * k * ROWS / 1e9
+    seconds = _least(step, repeats, time.process_time)
     return {
-        "K": k, "forward ms": 1e3 * forward, "EM step ms": 1e3 * seconds,
-        "of limit": products / seconds / limit, "s per epoch of 60,000": IMAGES / ROWS * seconds,
-        "two threads, times faster": alone / both,
+        "K": k, "forward ms": 1e3 * _least(forward, repeats, time.process_time),
+        "EM step ms": 1e3 * seconds, "of limit": products / seconds / limit,
+        "s per epoch of 60,000": IMAGES / ROWS * seconds,
+        "two threads, forward": _times_faster(forward, repeats),
+        "two threads, EM step": _times_faster(step, repeats),
     }  # fmt: skip
+
+
+def _times_faster(action: Callable[[], object], repeats: int) -> float:
+    """By wall time, with one thread and two in turn."""
+    least = {1: np.inf, 2: np.inf}
+    for _ in range(2):
+        for threads in least:
+            torch.set_num_threads(threads)
+            least[threads] = min(least[threads], _least(action, repeats, time.perf_counter))
+    torch.set_num_threads(1)
+    return least[1] / least[2]
 
 
 def _least(action: Callable[[], object], repeats: int, clock: Callable[[], float]) -> float:

@@ -9,6 +9,7 @@ from passes import load_optimiser
 import fedcircuits as fc
 from fedcircuits.circuits.evaluation.gradient import Differentiable
 from fedcircuits.circuits.evaluation.program import CircuitProgram
+from fedcircuits.circuits.graph.family import family
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -60,6 +61,7 @@ def tensorised(job):
         data = {name: file[name] for name in file.files}
     x = torch.from_numpy(data["x"])
     load_optimiser()
+    family("gaussian")  # families of leaves are loaded when the first of them is needed
     base = start_memory()
     circuit, parameters = region_circuit(data, job["units"])
     program = CircuitProgram(circuit, torch.float32)

@@ -128,3 +128,8 @@ def test_circuits_as_leaves_are_compiled_once() -> None:
     model.parameters_ = fc.FedPC(random_state=1).fit(federation).collect().parameters_
     assert model._distribution is not compiled
     assert model.probability("a > 2", given="d > 4") == pytest.approx(answer, abs=0.1)
+
+
+def test_what_is_no_circuit_is_not_learned() -> None:
+    with pytest.raises(ParameterError, match="expected a Circuit to learn, got str"):
+        fc.CircuitModel("mixture").fit(pd.DataFrame({"x": [0.0, 1.0]}))

@@ -166,3 +166,9 @@ def test_rows_of_another_device_or_precision_are_refused() -> None:
         model.to_module().double()(x)
     with pytest.raises(QueryError, match=r"on cpu, the rows are on meta: .*x\.to"):
         model.to_module()(x.to("meta"))
+
+
+@pytest.mark.parametrize("x", [torch.zeros(3), torch.zeros(4, 2), torch.zeros(4, 3, 1), "rows"])
+def test_rows_of_another_shape_are_refused(x: Tensor) -> None:
+    with pytest.raises(QueryError, match=r"shape \(rows, 3\), got"):
+        of_joint_leaves().to_module()(x)

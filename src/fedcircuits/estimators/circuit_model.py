@@ -140,16 +140,22 @@ class CircuitModel(Model):
         for name, value in given.items():
             LEARNING[name].check(name, value, ParameterError)
         if y is not None:
-            X, self.target_ = with_target(X, y, self.target, self.circuit.schema)
+            X, self.target_ = with_target(X, y, self.target, self._columns)
         plan: EMSchedule | Descending
         plan = EMSchedule(epochs, batch_size, step, last_step, patience=patience)
         if by == "gradient":
             Whole(1).check("batch_size", batch_size, ParameterError)
             plan = Descending(epochs, batch_size or 1, learning_rate, patience)
         with Bar(type(self).__name__):
-            rows = source_of(X, sample_weight, type(self).__name__, self.circuit.schema)
+            rows = source_of(X, sample_weight, type(self).__name__, self._columns)
             self._train(*rows, plan, validation, np.random.default_rng(random_state))
         return self
+
+    @property
+    def _columns(self) -> Schema:
+        if not isinstance(self.circuit, Circuit):
+            raise ParameterError(f"expected a Circuit to learn, got {type(self.circuit).__name__}")
+        return self.circuit.schema
 
     def _train(
         self,

@@ -116,11 +116,11 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         The value is exact. QueryError is raised unless q is deterministic and both circuits
         decompose the columns compatibly. It is infinite if q gives possible rows probability zero.
         """
-        return comparing.cross_entropy(self._whole(), other._whole())
+        return comparing.cross_entropy(self._whole(), questions.model_of(other, Model)._whole())
 
     def kl_divergence(self, other: Model) -> float:
         """KL(this model ‖ other) in nats, under the conditions of ``cross_entropy``."""
-        return comparing.divergence(self._whole(), other._whole())
+        return comparing.divergence(self._whole(), questions.model_of(other, Model)._whole())
 
     def mutual_information(
         self, columns: Sequence[str] | None = None, bins: int = 8

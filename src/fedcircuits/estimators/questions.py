@@ -19,6 +19,7 @@ from fedcircuits.tables.frames import columns_of, in_kind_of, is_foreign
 from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.table import Table
 
+AnyModel = TypeVar("AnyModel")
 AnyRows = TypeVar("AnyRows", pd.DataFrame, Table, npt.NDArray[np.generic])
 
 
@@ -30,6 +31,12 @@ def is_rows(given: object) -> bool:
             f"DataFrame, Table or array), got {type(given).__name__}"
         )
     return given is not None and not isinstance(given, str | Mapping | Evidence)
+
+
+def model_of(other: object, kind: type[AnyModel]) -> AnyModel:
+    if not isinstance(other, kind):
+        raise QueryError(f"expected another fitted model, got {type(other).__name__}")
+    return other
 
 
 def index_of(given: object) -> pd.Index | None:

@@ -12,6 +12,7 @@ from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.circuits.graph.structures import random_binary
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.learning.em import EMSchedule, maximise_likelihood
@@ -258,3 +259,21 @@ def test_counts_as_one_vector(model: Model, seed: int) -> None:
     np.testing.assert_array_equal(one.like(total).flat(), total)
     direct = program.unpack(program.maximise(one.add(other), packed, PLAIN))
     assert program.unpack(program.maximise(other.like(total), packed, PLAIN)) == direct
+
+
+def test_threads_share_a_large_m_step_with_the_same_result() -> None:
+    rng, threads = np.random.default_rng(0), torch.get_num_threads()
+    schema = Schema.real([f"x{i}" for i in range(16)])
+    circuit = random_binary(schema, depth=3, repetitions=6, units=32, rng=rng)
+    program = CircuitProgram(circuit)
+    packed = program.pack(random_parameters(circuit, rng))
+    x, found = tensor(rng.normal(size=(128, 16))), []
+    try:
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            counts = program.counts(x, packed)
+            assert counts.many
+            found.append(program.unpack(program.maximise(counts, packed)))
+    finally:
+        torch.set_num_threads(threads)
+    same(*found)

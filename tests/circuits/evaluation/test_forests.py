@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcircuits as fc
-from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE
+from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, finite
 from fedcircuits.circuits.evaluation.forests import Forests
-from fedcircuits.circuits.evaluation.program import CircuitProgram, finite
+from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters

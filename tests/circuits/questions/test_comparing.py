@@ -154,6 +154,9 @@ def test_what_theory_does_not_allow_is_refused() -> None:
     wide = fc.CircuitModel(*_one_leaf("student_t"))
     with pytest.raises(QueryError, match="student_t"):
         wide.cross_entropy(wide)
+    for question in (chain.cross_entropy, chain.kl_divergence):
+        with pytest.raises(QueryError, match="another fitted model, got str"):
+            question("chain")
 
 
 def test_trees_of_other_shapes_are_compared_rightly_or_refused() -> None:

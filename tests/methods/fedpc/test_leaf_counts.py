@@ -10,7 +10,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.learning.spn.marginals import PULLS
+from fedcircuits.learning.spn.shrinking import PULLS
 from fedcircuits.methods.fedpc.leaves import softened
 from tests.methods.watched import Watched, read
 

@@ -110,3 +110,10 @@ def as_answers(log_values: Tensor, circuit: Circuit) -> Tensor:
             "parameters of the model are of too different scales; rescale the columns"
         )
     return finite(log_values)
+
+
+def weighted_sum(log_values: Tensor, weight: Tensor) -> float:
+    """Of the log-values of rows; those that weigh nothing add nothing."""
+    return float(
+        (finite(log_values.double()) * weight).nan_to_num(nan=0.0, neginf=-torch.inf).sum()
+    )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedcircuits.circuits.evaluation.devices import CPU
 from fedcircuits.circuits.evaluation.direct import JointCounts
 from fedcircuits.circuits.evaluation.leaves import LeafCounts
 from fedcircuits.circuits.evaluation.lookup import LookupValues
 from fedcircuits.circuits.graph.family import Array
 
+MANY = 1 << 20
 Derivative = LeafCounts | JointCounts | Tensor | None  # of one step
 
 
@@ -29,6 +31,17 @@ class Counts:
     def add(self, other: Counts) -> Counts:
         steps = tuple(_add(a, b) for a, b in zip(self.steps, other.steps, strict=True))
         return Counts(self.log_likelihood + other.log_likelihood, self.weight + other.weight, steps)
+
+    def take_in(self, other: Counts) -> Counts:
+        """The same sum, in place of the statistics of these."""
+        for own, more in zip(self.steps, other.steps, strict=True):
+            for a, b in zip(_tensors(own), _tensors(more), strict=True):
+                a.add_(b)
+        return replace(
+            self,
+            log_likelihood=self.log_likelihood + other.log_likelihood,
+            weight=self.weight + other.weight,
+        )
 
     def scaled(self, factor: float) -> Counts:
         steps = tuple(_scaled(s, factor) for s in self.steps)
@@ -55,6 +68,12 @@ class Counts:
         """Counts of the same shapes whose statistics are these."""
         rest = iter(torch.split(torch.tensor(vector), self._sizes()))
         return Counts(0.0, 0.0, tuple(_like(step, rest) for step in self.steps))
+
+    @property
+    def many(self) -> bool:
+        """Whether there are so many that threads may share the M-step."""
+        here = all(t.device == CPU for step in self.steps for t in _tensors(step))
+        return here and sum(self._sizes()) > MANY
 
     def _sizes(self) -> list[int]:
         return [t.numel() for step in self.steps for t in _tensors(step)]

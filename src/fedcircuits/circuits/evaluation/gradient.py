@@ -157,6 +157,10 @@ class Differentiable(nn.Module):
 
     @placed
     def forward(self, x: Tensor) -> Tensor:
+        columns = len(self.program.circuit.schema)
+        if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != columns:
+            found = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise QueryError(f"expected a tensor of shape (rows, {columns}), got {found}")
         if x.device != self.device:
             raise QueryError(
                 f"this circuit is on {self.device}, the rows are on {x.device}: move one of them, "

@@ -171,7 +171,7 @@ class _AnySum(Step[Tensor, Tensor]):
         return shares
 
     def expected(self, d: Tensor, p: Tensor) -> Tensor:
-        return d * p
+        return d.mul_(p)
 
     def maximise(self, counts: Tensor, p: Tensor, frames: Frames, rules: Rules) -> Tensor:
         if p.device == CPU and p.dtype in NUMPY:

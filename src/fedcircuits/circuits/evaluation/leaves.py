@@ -198,11 +198,11 @@ class LinearStep(ValuedStep):
             natural, constant = rule.natural(values)  # (S, pairs, units), (pairs, units)
             first = self.first[part.pairs]
             for s in range(len(natural)):
-                coefficients = coefficients.index_put((first + s,), natural[s])
+                coefficients.index_put_((first + s,), natural[s])
             frame = self._frame(part, frames)
             if frame is not None:
                 constant = constant - torch.as_tensor(np.log(frame[1])).to(constant)
-            constants = constants.index_put((part.pairs,), constant)
+            constants.index_put_((part.pairs,), constant)
         return coefficients, constants
 
     def _frame(self, part: FamilyPart, frames: Frames) -> tuple[Array, Array] | None:

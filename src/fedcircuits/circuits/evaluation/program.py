@@ -25,7 +25,7 @@ from fedcircuits.circuits.evaluation.arithmetic import (
     MAX_PRODUCT,
     Arithmetic,
     as_answers,
-    finite,
+    weighted_sum,
 )
 from fedcircuits.circuits.evaluation.counts import Counts, Derivative, are_finite, by_free_numbers
 from fedcircuits.circuits.evaluation.devices import CPU, Loan, Scratch, here, placed
@@ -230,7 +230,7 @@ class CircuitProgram:
         state, logs = self.ascend(inputs, packed, room.matrix("values", shape, self.dtype))
         gradient = room.matrix("gradient", shape, self.dtype)
         expected = self.descend(state, packed, weight, gradient)
-        return Counts(_weighted(logs, weight), float(weight.sum()), tuple(expected))
+        return Counts(weighted_sum(logs, weight), float(weight.sum()), tuple(expected))
 
     # ------------------------------------------------------------------ the compiled executor
 
@@ -337,7 +337,7 @@ class CircuitProgram:
         parts = in_threads(expect, spans, self.device == CPU)
         total = next(parts)
         for more in parts:
-            total = total.add(more)
+            total = total.take_in(more)
         return total
 
     @placed
@@ -347,9 +347,13 @@ class CircuitProgram:
             raise ParameterError(
                 "the expected statistics of EM must be finite: rescale columns of very large values"
             )
-        triples = zip(self.steps, counts.steps, packed.values, strict=True)
-        new = tuple(s.maximise(c, v, packed.frames, rules or {}) for s, c, v in triples)
-        return Packed(packed.frames, new)
+        frames, known = packed.frames, rules or {}
+
+        def of_step(i: int) -> Values:
+            new: Values = self.steps[i].maximise(counts.steps[i], packed.values[i], frames, known)
+            return new
+
+        return Packed(frames, tuple(in_threads(of_step, range(len(self.steps)), counts.many)))
 
     @placed
     def average(self, x: Tensor, packed: Packed, variable: int, functional: Functional) -> Tensor:
@@ -394,7 +398,3 @@ class CircuitProgram:
 def _one_row(x: Tensor) -> Tensor:
     """Where there are no rows: one that knows nothing, its result is cut away or weighs nothing."""
     return x.new_full((1, x.shape[1]), torch.nan)
-
-
-def _weighted(log_values: Tensor, weight: Tensor) -> float:
-    return float((finite(log_values.double()) * weight).nan_to_num(nan=0.0, neginf=-np.inf).sum())

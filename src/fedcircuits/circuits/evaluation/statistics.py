@@ -20,10 +20,11 @@ from torch import Tensor
 
 from fedcircuits.circuits.evaluation.layout import Limits, looked_up
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
-from fedcircuits.circuits.graph.family import Array, LinearFamily, family
+from fedcircuits.circuits.graph.family import Array, Arrays, LinearFamily, family
 from fedcircuits.circuits.graph.parameters import Parameters
 
 LIMITS = {torch.float32: 1e16, torch.float64: 1e150}  # where squares are still finite
+PIECE = 1 << 13  # numbers whose moments are taken at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ class Columns:
         parts = [self._cell(key, columns, seen, frames.get(key), dtype) for key in self.cells]
         if seen is not None:
             parts += [seen, 1 - seen]
-        matrix = torch.cat(parts) if parts else torch.zeros(0, len(x), dtype=dtype)
+        matrix = torch.cat(parts) if len(parts) > 1 else torch.zeros(0, len(x), dtype=dtype)
+        matrix = parts[0].contiguous() if len(parts) == 1 else matrix
         return Inputs(x, matrix, seen, self.rows, self.variables)
 
     def _cell(
@@ -112,7 +114,7 @@ class Columns:
         x = columns if everything else columns[list(cell.variables)]
         if frame is not None:
             shift, scale = (torch.as_tensor(a).to(x)[:, None] for a in (frame.shift, frame.scale))
-            x = (x - shift) / scale
+            x = (x - shift).div_(scale)
         statistics = cell.rule.statistics(bounded(x, dtype), cell.template)  # (S, variables, batch)
         if seen is not None:
             statistics = statistics * (seen if everything else seen[list(cell.variables)])
@@ -138,15 +140,28 @@ def _frame(
         name: np.concatenate([parameters[leaf.name][name].reshape(-1) for leaf in leaves])
         for name in parameters[leaves[0].name]
     }
-    _, mean, square = cell.rule.moments(joined, -np.inf, np.inf)
+    mean, square = _moments(cell.rule, joined, len(index))
     np.add.at(n, index, 1.0)
     np.add.at(first, index, mean)
     centre = first / np.maximum(n, 1)
-    np.add.at(second, index, square - mean**2 + (mean - centre[index]) ** 2)
+    square -= mean**2
+    mean -= centre[index]
+    square += np.square(mean, out=mean)
+    np.add.at(second, index, square)
     scale = np.sqrt(second / np.maximum(n, 1))
     members = list(cell.variables)
     scale = np.where((scale > 0) & np.isfinite(scale), scale, 1.0)
     return Frame(centre[members], scale[members])
+
+
+def _moments(rule: LinearFamily, parameters: Arrays, number: int) -> tuple[Array, Array]:
+    """Means of the values and of their squares, by pieces."""
+    mean, square = np.empty(number), np.empty(number)
+    for a in range(0, number, PIECE):
+        piece = slice(a, a + PIECE)
+        part = {n: v[piece] for n, v in parameters.items()}
+        _, mean[piece], square[piece] = rule.moments(part, -np.inf, np.inf)
+    return mean, square
 
 
 @dataclass(frozen=True, slots=True)

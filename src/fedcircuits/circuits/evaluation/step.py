@@ -103,7 +103,7 @@ class Step(ABC, Generic[P, D]):
         """Hand the gradient (rows, batch) on to the children."""
 
     def expected(self, d: D, p: P) -> D:
-        """The additive statistics of EM from derivatives."""
+        """The additive statistics of EM from derivatives, in their place."""
         return d
 
     def maximise(self, counts: D, p: P, frames: Frames, rules: Rules) -> P:

@@ -1,8 +1,8 @@
 """Leaves for a part of the table, column by column.
 
 Discrete columns take frequencies that are drawn towards the whole table's by as many rows as suits
-them, histograms too: what few rows say of many categories does not drown the rest. A column of
-numbers takes the family of highest likelihood on held-out rows, in ``FOLDS`` folds.
+them, histograms too (shrinking.py): what few rows say of many categories does not drown the rest.
+A column of numbers takes the family of highest likelihood on held-out rows, in ``FOLDS`` folds.
 
     real    gaussian, student_t; in parts of ``MANY`` rows also histogram and, where the whole
             column is positive, gamma and exponential; in parts of fewer than ``FEW`` gaussian;
@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import xlogy
 
 from fedcircuits.circuits.graph.circuit import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays
@@ -31,6 +30,7 @@ from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.learning.independence import Index
 from fedcircuits.learning.least_counts import pooled, without_few
 from fedcircuits.learning.spn.fits import HEAVY, Grid, Scale, fitted, log_density
+from fedcircuits.learning.spn.shrinking import drawn, drawn_in_order
 from fedcircuits.tables.schema import Schema
 
 FEW = 20
@@ -38,7 +38,6 @@ MANY = 30  # rows from which on real columns may take histograms and positive fa
 FOLDS = 3
 MOST_ROWS = 3000  # that a choice looks at
 GAIN = 0.01  # nats per row by which a family must beat the simplest
-PULLS = 0.5 * 4.0 ** np.arange(7)  # rows by which counts may be drawn towards the whole table's
 DEFAULT = {"real": "gaussian", "count": "poisson"}
 OTHERS = {"real": ("student_t", "histogram"), "count": ("count_histogram",)}
 POSITIVE = ("gamma", "exponential")
@@ -254,15 +253,15 @@ class Marginals:
         counted = np.bincount((fold * bins + codes)[seen], self.weight[rows][seen], FOLDS * bins)
         held = counted.astype(np.float64).reshape(FOLDS, bins)
         others = held[np.arange(FOLDS) - 1] + held[np.arange(FOLDS) - 2]  # of three folds
-        share = grid.share_without(held) if self.least > 1 else grid.share
-        counts = drawn(pooled(others, self.least, share), share)
+        share = grid.share_without(held)
+        counts = drawn_in_order(pooled(others, self.least, share), share)
         log = np.log(counts / counts.sum(axis=1, keepdims=True)) - np.log(np.diff(grid.edges))
         return np.where(seen, log[fold, np.maximum(codes, 0)], -np.inf)
 
     def _in_bins(self, column: int, rows: Index) -> Array:
         grid = self.grids[column]
         counts = pooled(grid.counted(rows, self.weight[rows]), self.least, grid.share)
-        return drawn(counts, grid.share)
+        return drawn_in_order(counts, grid.share)
 
     # ------------------------------------------------------------------ the table
 
@@ -274,18 +273,6 @@ class Marginals:
 
     def scale_of(self, columns: list[int]) -> Scale:
         return self.scale.part([self.place[c] for c in columns])
-
-
-def drawn(counts: Array, share: Array) -> Array:
-    """Counts (…, cells) drawn towards the whole table's shares, by as many rows as make every row
-    likeliest given the others of its part (leaving one out)."""
-    counts, share = np.broadcast_arrays(counts, share)
-    total = counts.sum(axis=-1)
-    base = np.maximum(share, 1e-300) * PULLS.reshape(-1, *[1] * counts.ndim)  # (pulls, …, cells)
-    left = xlogy(counts, np.maximum(counts - 1, 0.0) + base).sum(axis=-1)
-    score = left - xlogy(total, np.maximum(total - 1, 0.0) + PULLS.reshape(-1, *[1] * total.ndim))
-    pull = PULLS[score.argmax(axis=0)]
-    return np.asarray(counts + pull[..., None] * share)
 
 
 def _filled(part: Array, weight: Array) -> tuple[Array, Array]:
