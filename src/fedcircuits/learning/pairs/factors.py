@@ -54,7 +54,7 @@ LEAST_NOISE = 0.02  # of a column's variance
 FEW_BOTH = 5.0  # rows: correlations of fewer are mostly chance
 CORRELATION_PULL = 20.0  # pseudo-rows that shrink correlations of a component
 LEAST_LEFT = 0.3  # variance of normal scores after discretisation, at least
-MEAN_PULL = 10.0  # pseudo-rows that draw the means of z in a state towards 0
+LEAST_PULL = 10.0  # pseudo-rows that draw the means of columns in a state towards 0
 RIDGE = 0.05  # precision by which these means are drawn towards 0
 LEAST_WITHIN = 0.1  # variance of z within states
 BALANCED = 3  # rounds in which states get their shares
@@ -125,13 +125,28 @@ class Correlations:
     def _means(self, column: int) -> list[Array]:
         """E[x | state] (states, ranked) in every component, and no more than rows say."""
         states = len(self.tables.columns[column].rows)
-        found = [np.zeros((states, len(self.ranked))) for _ in self.weights]
+        sums = np.zeros((len(self.weights), len(self.ranked), states))
+        rows, left = np.zeros_like(sums), np.ones(sums.shape[:2])
         for x, j in enumerate(self.ranked):
             counted = self.tables.pair(column, j, self.by_class)
             for q, table in enumerate(counted.rows):
-                scores, rows = self.scores(q, j, counted.groups[1]), table.sum(axis=1)
-                found[q][:, x] = (table @ scores.values) / (scores.left * (rows + MEAN_PULL))
-        return found
+                scores = self.scores(q, j, counted.groups[1])
+                sums[q, x], rows[q, x] = table @ scores.values, table.sum(axis=1)
+                left[q, x] = scores.left
+        drawn = sums / (rows + _pull(sums, rows)) / left[..., None]
+        return list(drawn.swapaxes(1, 2))
+
+
+def _pull(sums: Array, rows: Array) -> float:
+    """The rows by which means in states are drawn towards 0: the fewer, the more means differ
+    beyond chance (DerSimonian and Laird 1986). ``sums``: of standardised scores in states that have
+    so many rows, both (…, states)."""
+    total = np.maximum(rows.sum(axis=-1), 1.0)
+    beyond = (sums**2 / np.maximum(rows, 1.0)).sum() - np.maximum(
+        (rows > 0).sum(axis=-1) - 1, 0
+    ).sum()
+    spread = float(beyond) / max(float((total - (rows**2).sum(axis=-1) / total).sum()), 1e-9)
+    return max(LEAST_PULL, 1 / max(spread, 1e-9))
 
 
 def _correlation(table: Array, a: Scores, b: Scores) -> float:

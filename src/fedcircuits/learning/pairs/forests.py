@@ -40,7 +40,7 @@ from fedcircuits.learning.pairs.states import (
 from fedcircuits.learning.pairs.tables import StateCounts, TablesOfPairs
 
 PULLS = (10.0, 100.0, 1000.0)  # rows by which tables are drawn towards a normal copula
-MIXED_PULLS = (0.5, 5.0, 50.0)  # and others towards the shares of states
+MIXED_PULLS = (0.5, 5.0, 50.0, 500.0)  # and others towards the shares of states
 COLLINEAR = 0.8  # correlation from which states are divided
 APART = 1e-3  # of states within groups that do not hang together
 AVOIDED = 0.5  # factor on the weight of an edge that an earlier forest has
