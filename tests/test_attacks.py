@@ -55,6 +55,7 @@ def test_what_agrees_need_not_be_true() -> None:
         Case(MIXED, 60, 8, 2, 2),
         Case(MIXED, 120, 6, 2, least=20),
         Case("wine", 90, 13, 2, 3),
+        Case("numbers", 80, 8, 3, 4),
         Case("wine", 178, 13, 4),
         Case(MIXED, 200, 16, 2, least=10),
     ],
@@ -64,8 +65,7 @@ def test_the_true_rows_are_within_all_bounds(case: Case) -> None:
     """Also where small cells of one party have joined others, and where classes are known."""
     truth, received = attacked(case)
     rules = compiled(received)
-    rows = truth.rows[np.argsort(truth.rows[:, 0], kind="stable")]
-    assert cost_of(rules, rows[:, 0], rows[:, 1:]) == 0
+    assert cost_of(rules, *received.parted(truth.rows)) == 0
     classes, other = started(received, np.random.default_rng(0))
     assert cost_of(rules, classes, other) > 0
 

@@ -29,17 +29,19 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 from sklearn import datasets
 
 import fedcircuits as fc
 from benchmarks.attacks.annealing import annealed, compiled, started
 from benchmarks.attacks.measuring import Measure, attempt
-from benchmarks.attacks.received import Bounds, bounds
+from benchmarks.attacks.received import Bounds, bounds, told_apart
 from benchmarks.attacks.wire import Role, Tap
 from benchmarks.data import density_set
+from benchmarks.federated.many_sets import vowels
 from benchmarks.runner import Cell
 from fedcircuits.errors import FederationError
-from fedcircuits.methods.fedpc.cells import cells_of
+from fedcircuits.methods.fedpc.cells import FinestCells, cells_of, finest_of
 from fedcircuits.methods.fedpc.training import METHOD
 from fedcircuits.methods.fedpc.views import cell_plans
 from fedcircuits.methods.meeting.hello import Hello
@@ -86,7 +88,7 @@ def _said(value: Any) -> str:
     return "Secret()" if isinstance(value, fc.Secret) else repr(value)
 
 
-MIXED = "booleans and numbers"
+MIXED, NUMBERS = "booleans and numbers", "numbers"
 CASES = [
     *[Case(MIXED, *size, parties, classes)
       for size in ((60, 4), (60, 8), (120, 8), (300, 8)) for parties in (2, 4)
@@ -130,11 +132,16 @@ def table_of(case: Case, seed: int) -> fc.Table:
             rows = rng.permutation(file["train"].astype(bool))[: case.rows]
         return fc.Table.of(rows)
     columns: dict[str, Any]
-    if case.data == MIXED:
+    if case.data == "vowels":
+        frame = vowels(seed).iloc[: case.rows]
+        frame = frame.rename(columns={"class": TARGET})
+        return fc.Table.of(frame if case.classes else frame.drop(columns=TARGET))
+    if case.data in (MIXED, NUMBERS):
         hidden = rng.normal(size=(case.rows, 2))
         x = hidden @ rng.normal(size=(2, case.columns)) + rng.normal(size=(case.rows, case.columns))
-        columns = {f"x{i:02}": x[:, i] if i % 2 else x[:, i] > 0 for i in range(case.columns)}
-        y = (hidden[:, 0] > 0).astype(int)
+        boolean = [case.data == MIXED and i % 2 == 0 for i in range(case.columns)]
+        columns = {f"x{i:02}": x[:, i] > 0 if boolean[i] else x[:, i] for i in range(case.columns)}
+        y = (max(case.classes, 1) * norm.cdf(hidden[:, 0])).astype(int)
     else:
         load = {"wine": datasets.load_wine, "breast cancer": datasets.load_breast_cancer}
         x, y = load[case.data](return_X_y=True)
@@ -156,8 +163,7 @@ class Attacked:
         model, federation, role, target = fitted(case, seed)
         rng = np.random.default_rng([seed, 1])
         truth = Truth.of(federation, target)
-        every = truth.in_cells(model.sample(DRAWN * case.rows, random_state=seed))
-        drawn = np.split(every, DRAWN)
+        drawn = [truth.in_cells(model.sample(case.rows, random_state=i)) for i in range(DRAWN)]
         apart = [truth.independent(rng) for _ in range(DRAWN)]
         figures = {
             "drawn": _mean([truth.found(rows) for rows in drawn]),
@@ -207,10 +213,11 @@ class Truth:
             table, least = federation[name].table, federation[name].least_count
             for task in plan.tasks:
                 values = table.select([task.column]).values[:, 0]
-                cells = np.unique(cells_of(table, task, least), return_inverse=True)[1]
-                ordered = not schema[task.column].size
+                ordered, cells = not schema[task.column].size, cells_of(table, task, least)
+                finest = FinestCells.of(finest_of(table, task, least), cells, least)
+                states = told_apart(finest, plan, task, ordered)[cells]
                 where = (task.column != target, name, ordered, task.column)
-                columns[where] = values, cells.reshape(-1)
+                columns[where] = values, states
         every = [columns[where] for where in sorted(columns)]
         cells = np.stack([own for _, own in every], axis=1)
         values = np.stack([own for own, _ in every], axis=1)
@@ -287,7 +294,7 @@ def reconstructed(found: Bounds, seed: int, steps: int = STEPS) -> tuple[list[An
         classes, table = started(found, rng)
         heat = HOT * width, COLD * width
         cost, table = annealed(rules, classes, table, length, *heat, len(tables))
-        tables.append((cost, np.column_stack([classes, table])))
+        tables.append((cost, found.joined(classes, table)))
         left -= length
         if cost:
             length = min(LONGER * length, max(left, length))

@@ -14,8 +14,8 @@ of the column (learning/spn/windows.py).
 So the coordinator gets pairs of columns instead of rows: every pair has a view of its own, in which
 each row has another token, a keyed hash that only parties can follow from view to view (views.py).
 What it learns is a table for every pair: how many rows have which cell of one column and of the
-other. It cannot tell which rows of two tables are the same. Classes of a target are in every view,
-so that tables are by class.
+other. It cannot tell which rows of two tables are the same. Classes of a target are in views of one
+column, and where rows are many in those of pairs as well, so that tables are by class.
 
 All cells of a row that a party sends in a view are shared by at least ``least_count`` of its rows
 there (``view_codes``), whatever the coordinator asks for: small groups join their neighbours. Cells
