@@ -2,11 +2,12 @@
 
 The coordinator of FedPC by columns receives, for every pair of columns, how many rows have which
 cells of both, and of every column by class if there is a target; of pairs by class where rows are
-many. The attacker searches for a table of cells that agrees with all of this, by simulated annealing from several random tables (annealing.py), and
-takes its rows for the true ones, as Dick et al. (2023, PNAS 120(8)) do with published statistics of
-a census. It knows no row. Figures are shares of the true rows, as often as each occurs. A row is
-found if all its cells are right, as fine as tables of pairs tell them, and its class: no name and
-no value, but ranges of values in all columns of one person.
+many. The attacker searches for a table of cells that agrees with all of this, by simulated
+annealing from several random tables (annealing.py), and takes its rows for the true ones, as Dick
+et al. (2023, PNAS 120(8)) do with published statistics of a census. It knows no row. Figures are
+shares of the true rows, as often as each occurs. A row is found if all its cells are right, as fine
+as tables of pairs tell them, and its class: no name and no value, but ranges of values in all
+columns of one person.
 
     reconstructed   rows of the tables that it finds, on average over starts with the least cost
     read of known people   rows of people whose cells at the first party the attacker knows, with
