@@ -223,7 +223,7 @@ def test_tables_of_pairs_hold_less_than_rows() -> None:
 def test_classes_are_in_pairs_where_rows_are_enough_for_it() -> None:
     """Tables by class hold as many times more."""
     found = set()
-    for rows in (60, 2_000, 20_000):
+    for rows in (12, 60, 2_000, 20_000):
         schema, parties = hellos(columns_of((4, 5, 5)), rows)
         plans = cell_plans(schema, parties, "kind")
         assert fits(plans, parties, "kind")

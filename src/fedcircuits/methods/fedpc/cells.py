@@ -98,10 +98,10 @@ class PairCells(Message, frozen=True):
 
     tag: ClassVar[str] = "count/cells"
     reveals: ClassVar[str] = (
-        "for every pair of columns how many rows have which bins of both, and which class, by "
-        "sealed row tokens that differ between pairs; how many rows each bin of a column has, and "
-        "whether most values of a column of numbers differ; how much its columns depend on each "
-        "other"
+        "for every pair of columns how many rows have which bins of both, and for every column, or "
+        "where rows are many for every pair, which class, by sealed row tokens that differ between "
+        "pairs; how many rows each bin of a column has, and whether most values of a column of "
+        "numbers differ; how much its columns depend on each other"
     )
 
     tokens: IntegerVector  # (views · rows,) of unsigned 32 bits, rising within a view

@@ -146,7 +146,7 @@ def cell_plans(
     sizes = [schema[name].size for name in schema.names if name != target]
     parted = undetermined(sizes, fewest // thinned, classes)
     joined = parted if classes == 1 else undetermined([*sizes, classes], fewest // thinned)
-    by_class = parted >= min(ENOUGH_CELLS, joined)
+    by_class = classes == 1 or parted >= min(ENOUGH_CELLS, max(joined, 2))
     paired = min(parted if by_class else joined, _cells_of_pair(fewest / thinned, MOST_CELLS))
     paired = max(paired, 2)
     most = paired if len(blocks) < len(at) else MOST_CELLS  # blocks are views by themselves
