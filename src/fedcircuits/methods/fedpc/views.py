@@ -14,7 +14,7 @@ than the rows do. So numbers have so few cells in pairs that tables of all rows 
 (``undetermined``): the more columns and the fewer rows, the coarser. Tables by the classes of a
 target hold more: if numbers had fewer than ``ENOUGH_CELLS`` cells, classes are in views of one
 column only (learning/pairs/classes.py). There are two cells at least, also where these hold more:
-where columns are about half as many as rows.
+where columns are about half as many as rows, or so many that views have six columns.
 
 All rows are in every view, or, if there are many, one in so many, drawn by a hash of ids and of the
 seed, which are no secret: so a seed gives the same model again. Rows are alike among those in the
@@ -48,7 +48,7 @@ MOST_ROWS = 5_000  # of a view
 ENOUGH_ROWS = 1_000  # of a view: for fewer, blocks have several columns
 MOST_TOKENS = 3_000_000  # of all rows in all views, by all parties
 ROUNDED = 1e-6  # nats
-MANY_STATES = 60.0  # nats
+MANY = 60.0  # nats
 
 View = tuple[int, ...]  # the blocks of columns in it
 
@@ -143,9 +143,9 @@ def cell_plans(
     at = {name: number for number, block in enumerate(blocks) for name in block}
     classes = 1 if target is None else schema[target].size
     fewest = min(hello.rows for hello in hellos.values())
-    sizes = [schema[name].size for name in schema.names if name != target]
+    sizes = [[schema[name].size for name in block] for block in blocks]
     parted = undetermined(sizes, fewest // thinned, classes)
-    joined = parted if classes == 1 else undetermined([*sizes, classes], fewest // thinned)
+    joined = parted if classes == 1 else undetermined([*sizes, [classes]], fewest // thinned)
     by_class = classes == 1 or parted >= min(ENOUGH_CELLS, max(joined, 2))
     paired = min(parted if by_class else joined, _cells_of_pair(fewest / thinned, MOST_CELLS))
     paired = max(paired, 2)
@@ -236,35 +236,28 @@ def _in_blocks(
     return blocks
 
 
-def undetermined(sizes: Sequence[int], rows: int, classes: int = 1) -> int:
-    """The most cells of numbers for which tables of all pairs by class, of columns with so many
-    categories or 0 for numbers, hold fewer bits than the rows; 0 if even two hold more. What is not
-    counted: what columns by themselves hold by class. Bits: as many as it takes to write down which
-    tables, or which rows in any order, there are."""
+def undetermined(blocks: Sequence[Sequence[int]], rows: int, classes: int = 1) -> int:
+    """The most cells of numbers for which tables of all pairs of blocks by class, of columns with
+    so many categories or 0 for numbers, hold fewer bits than the rows; 0 if even two hold more.
+    What is not counted: what blocks by themselves hold by class. Bits: as many as it takes to write
+    down which tables, or which rows in any order, there are."""
     for cells in range(MOST_CELLS, 1, -1):
-        every = np.array([size or cells for size in sizes], np.float64)
-        single = _nats(rows, classes * every) - _nats(rows, classes)
-        whole = _nats_of_rows(rows, float(np.log(classes) + np.log(every).sum()))
+        every = np.array([np.log([size or cells for size in own]).sum() for own in blocks])
+        single = _nats(rows, np.log(classes) + every) - _nats(rows, np.log(classes))
+        whole = _nats(rows, np.log(classes) + every.sum()) - _nats(rows, np.log(classes))
         i, j = np.triu_indices(len(every), 1)
-        pairs = _nats(rows, classes * every[i] * every[j]) - _nats(rows, classes)
-        pairs = pairs - single[i] - single[j]
-        left = whole - _nats(rows, classes) - single.sum()
-        if pairs.sum() <= left + ROUNDED:
+        pairs = _nats(rows, np.log(classes) + every[i] + every[j]) - _nats(rows, np.log(classes))
+        if (pairs - single[i] - single[j]).sum() <= whole - single.sum() + ROUNDED:
             return cells
     return 0
 
 
-def _nats_of_rows(rows: int, states: float) -> float:
-    """The same of one table with e to this many cells."""
-    if states < MANY_STATES:
-        return float(_nats(rows, np.exp(states)))
-    return float(rows * states - gammaln(rows + 1))
-
-
 def _nats(rows: int, cells: Array | float) -> Array:
-    """Logarithm of how many tables of so many rows there are."""
-    more = np.asarray(cells) - 1.0
-    return np.asarray(-betaln(rows + 1.0, more + 1.0) - np.log(rows + more + 1.0))
+    """Logarithm of how many tables of so many rows there are; ``cells``: the logarithm of their
+    number."""
+    few = np.exp(np.minimum(cells, MANY))
+    exact = -betaln(rows + 1.0, few) - np.log(rows + few)
+    return np.asarray(np.where(few < np.exp(MANY), exact, rows * cells - gammaln(rows + 1)))
 
 
 def _cells_of_pair(rows: float, most: int) -> int:
