@@ -8,7 +8,14 @@ import pytest
 from benchmarks.attacks import reconstruct
 from benchmarks.attacks.annealing import compiled, cost_of, started
 from benchmarks.attacks.received import Bounds, bounds
-from benchmarks.attacks.reconstruct import MIXED, Case, Truth, fitted, reconstructed
+from benchmarks.attacks.reconstruct import (
+    MIXED,
+    NUMBERS,
+    Case,
+    Truth,
+    fitted,
+    reconstructed,
+)
 from fedcircuits.methods.fedpc import views
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns of different parties are assumed to be")
@@ -23,7 +30,8 @@ def attacked(case: Case) -> tuple[Truth, Bounds]:
 def test_a_table_that_its_pairs_determine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows of 30 columns, of which the model itself draws none, by a coordinator that deviates:
     it asks for as many cells as parties cut at most."""
-    monkeypatch.setattr(views, "undetermined", lambda columns, rows: views.MOST_CELLS)
+    monkeypatch.setattr(views, "undetermined", lambda *_: views.MOST_CELLS)
+    monkeypatch.setattr(views, "_cells_of_pair", lambda rows, most: most)
     case = Case("breast cancer", 60, 30, 10)
     truth, received = attacked(case)
     tables, cost = reconstructed(received, seed=0, steps=300_000_000)
@@ -34,11 +42,21 @@ def test_a_table_that_its_pairs_determine_is_found(monkeypatch: pytest.MonkeyPat
     assert truth.found(truth.in_cells(drawn)) < 0.1
 
 
-def test_a_table_of_as_many_columns_is_not_found_by_default() -> None:
+@pytest.mark.parametrize("classes", [0, 8])
+def test_a_table_of_many_columns_is_not_found_by_default(classes: int) -> None:
     """Its tables of pairs hold fewer bits than its rows."""
-    truth, received = attacked(Case("breast cancer", 60, 30, 10))
+    truth, received = attacked(Case(NUMBERS, 80, 20, 20, classes))
     tables, _ = reconstructed(received, seed=0, steps=100_000_000)
-    assert max(truth.found(rows) for rows in tables) < 0.2
+    assert max(truth.found(rows) for rows in tables) < 0.1
+
+
+def test_a_table_is_found_if_its_pairs_are_by_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same rows, by a coordinator that asks for two cells of numbers, too."""
+    monkeypatch.setattr(views, "undetermined", lambda *_: 2)
+    truth, received = attacked(Case(NUMBERS, 80, 20, 20, 8))
+    tables, cost = reconstructed(received, seed=0, steps=100_000_000)
+    assert cost == 0
+    assert np.mean([truth.found(rows) for rows in tables]) > 0.6
 
 
 def test_what_agrees_need_not_be_true() -> None:
@@ -55,6 +73,7 @@ def test_what_agrees_need_not_be_true() -> None:
         Case(MIXED, 60, 8, 2, 2),
         Case(MIXED, 120, 6, 2, least=20),
         Case("wine", 90, 13, 2, 3),
+        Case(NUMBERS, 80, 8, 3, 4),
         Case("wine", 178, 13, 4),
         Case(MIXED, 200, 16, 2, least=10),
     ],
@@ -64,8 +83,7 @@ def test_the_true_rows_are_within_all_bounds(case: Case) -> None:
     """Also where small cells of one party have joined others, and where classes are known."""
     truth, received = attacked(case)
     rules = compiled(received)
-    rows = truth.rows[np.argsort(truth.rows[:, 0], kind="stable")]
-    assert cost_of(rules, rows[:, 0], rows[:, 1:]) == 0
+    assert cost_of(rules, *received.parted(truth.rows)) == 0
     classes, other = started(received, np.random.default_rng(0))
     assert cost_of(rules, classes, other) > 0
 

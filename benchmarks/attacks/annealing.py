@@ -112,7 +112,8 @@ def _counted(bounds: Compiled, classes: Any, table: Any) -> tuple[Any, Any]:
 
 
 def _alone(bounds: Compiled) -> Any:
-    return np.diff(bounds.first) == 0
+    """Codes whose counts are known; of those of some pairs nothing is."""
+    return (np.diff(bounds.first) == 0) & (bounds.counts >= 0)
 
 
 @nb.njit(cache=True)  # type: ignore[misc]

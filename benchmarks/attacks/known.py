@@ -5,7 +5,8 @@ the first party from elsewhere, with names, and therefore what that party sends 
 it computes the same cells or clusters as the party does, in every view of two columns. It
 identifies the rows for which only one person has what was sent. "bits" is what it then learns about
 the other parties' columns in a row, on average: the entropy of what they send about it, at most the
-logarithm of the number of rows for each of them. In views it is that of the view with most.
+logarithm of the number of rows for each of them. In views it is that of the view with most, among
+those that have a column of the first party.
 """
 
 from functools import cache, partial
@@ -18,7 +19,7 @@ import fedcircuits as fc
 from benchmarks.attacks.measuring import Measure, attempt
 from benchmarks.attacks.wire import Tap
 from fedcircuits.methods.fedpc.cells import FinestCells, cells_of, codes_in_view, finest_of
-from fedcircuits.methods.fedpc.views import CellPlan
+from fedcircuits.methods.fedpc.views import CellPlan, views_of
 
 ROWS, PARTIES = 600, 5
 KNOWN = "party 1", "people"
@@ -53,10 +54,10 @@ def told(settings: Any, seed: int) -> dict[str, Any]:
     fc.FedPC(random_state=seed, **settings).fit(parties, engine=tap)
     heard = tap.role("coordinator").received
     codes = {
-        f"party {i}": _codes([data for sender, _, data in heard if sender == f"party {i}"])
-        for i in range(1, PARTIES + 1)
+        name: _codes([data for sender, _, data in heard if sender == name], _work(tap, name))
+        for name in parties.names
     }
-    work = [d for _, tag, d in tap.role("party 1").received if tag == "rows/plan"]
+    work = _work(tap, "party 1")
     if not work or not work[0]["cells"]["tasks"]:
         return {**codes, "people": codes["party 1"]}
     plan = msgspec.convert(work[0]["cells"], CellPlan)
@@ -70,19 +71,26 @@ def told(settings: Any, seed: int) -> dict[str, Any]:
         codes_in_view(plan, view, own, known.schema, cells, finest, least)
         for view, own in plan.views()
     ]
-    return {**codes, "people": _in_views(np.concatenate(of_people))}
+    return {**codes, "people": _in_views(np.concatenate(of_people), plan)}
 
 
-def _in_views(codes: Any) -> Any:
-    """Which view of a party, and the code there, for every row of it (views · rows, 2)."""
-    return np.stack([np.arange(len(codes)) // ROWS, codes.astype(np.int64)], axis=1)
+def _work(tap: Tap, party: str) -> list[Any]:
+    """What a party was asked for."""
+    return [d for _, tag, d in tap.role(party).received if tag == "rows/plan"]
 
 
-def _codes(messages: list[Any]) -> Any:
+def _in_views(codes: Any, plan: CellPlan) -> Any:
+    """Which view, and the code of a party there, for every row of it (views · rows, 2)."""
+    every = views_of(plan.blocks)
+    numbers = np.repeat([every.index(view) for view, _ in plan.views()], ROWS)
+    return np.stack([numbers, codes.astype(np.int64)], axis=1)
+
+
+def _codes(messages: list[Any], work: list[Any]) -> Any:
     """Codes in views, or whatever has one small whole number for each row, as tokens have not."""
     for one in messages:
         if isinstance(one, dict) and "codes" in one:
-            return _in_views(one["codes"])
+            return _in_views(one["codes"], msgspec.convert(work[0]["cells"], CellPlan))
     found = [np.zeros(ROWS, np.int64)]
     waiting = list(messages)
     while waiting:
@@ -109,7 +117,8 @@ def bits(codes: Any) -> float:
     others = [of for party, of in codes().items() if party not in KNOWN]
     if len(codes()["party 1"]) == ROWS:
         return sum(_entropy(of) for of in others)
-    return max(_entropy(of[of[:, 0] == view]) for of in others for view in np.unique(of[:, 0]))
+    seen = [of[np.isin(of[:, 0], codes()["party 1"][:, 0])] for of in others]
+    return max(_entropy(of[of[:, 0] == view]) for of in seen for view in np.unique(of[:, 0]))
 
 
 def _entropy(codes: Any) -> float:

@@ -1,7 +1,8 @@
 """Linking views: which rows of two views are the same, and who are they then?
 
 Parties hold five numbers each about the same 600 people, and one of them a class as well. Every
-view has two columns, or one, and the class, under new tokens. The coordinator compares two views: a
+view has two columns, or one and the class, under new tokens; where rows are many also two and the
+class. The coordinator compares two views: a
 row whose cells, in all columns that both have, no other row has in either of them is the same row.
 Cells of linked views come together, and the attacker, who knows the first party's columns with
 names, identifies rows by them. Only right links are counted, as if it knew which are wrong.

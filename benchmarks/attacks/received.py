@@ -27,19 +27,41 @@ UNKNOWN = -1  # of a row of which nothing is said
 
 @dataclass(frozen=True)
 class Column:
-    """Its states are the cells that a party may send; categories without a row are none."""
+    """Its states are what views of two columns tell apart; categories without a row are none."""
 
     name: str
     party: str
     ordered: bool
-    rows: Any  # (states,) that have each
     finest: FinestCells
+    states: Any  # (cells,) of the cells that a party may send
+
+    @property
+    def rows(self) -> Any:
+        """How many have each state (states,)."""
+        rows = np.bincount(self.finest.within, self.finest.rows).astype(np.int64)
+        return np.bincount(self.states[rows > 0], rows[rows > 0]).astype(np.int64)
 
     def digits(self, most: int) -> Any:
         """What is sent of each state (states,) where it has so many cells at most."""
         if not self.ordered:
             return np.unique(self.finest.within)
-        return self.finest.coarse(most)
+        return self.finest.coarse(most)[np.unique(self.states, return_index=True)[1]]
+
+
+def told_apart(finest: FinestCells, plan: CellPlan, task: CellTask, ordered: bool) -> Any:
+    """The state of each cell of a column: numbers have fewer cells in views of two columns than by
+    themselves, and fewest in those that have two of their party."""
+    cells = max(finest.within) + 1
+    if not ordered:
+        states = np.zeros(cells, np.int64)
+        there = np.unique(finest.within)
+        states[there] = np.arange(len(there))
+        return states
+    pairs = {plan.numbers(view) for view, own in plan.views() if task in own and len(view) > 1}
+    if task.block is None or not pairs:
+        return np.arange(cells)
+    every = np.stack([finest.coarse(most) for most in sorted(pairs)], axis=1)
+    return np.unique(every, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -63,6 +85,7 @@ class Bounds:
     shares: list[Any]  # of columns: rows (classes, states) of each, as far as they are said
     starts: Any  # (columns, columns) the first code of a pair
     codes: int  # how many
+    by_class: bool  # or the class, if there is a target, is the first column
     sets: list[Any] = field(default_factory=list)
     low: list[int] = field(default_factory=list)
     high: list[int] = field(default_factory=list)
@@ -73,6 +96,16 @@ class Bounds:
             self.low.append(max(low, 0))
             self.high.append(high)
 
+    def parted(self, rows: Any) -> tuple[Any, Any]:
+        """Classes, in rising order, and cells of the columns, of rows (rows, class and columns)."""
+        if not self.by_class:
+            return np.zeros(len(rows), np.int64), rows
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        return rows[:, 0], rows[:, 1:]
+
+    def joined(self, classes: Any, table: Any) -> Any:
+        return np.column_stack([classes, table]) if self.by_class else table
+
 
 @dataclass
 class _InView:
@@ -81,6 +114,7 @@ class _InView:
     column: Column
     sent: Any  # (rows,) digits, UNKNOWN where there is none
     digits: Any  # (states,) that stand for each state
+    all_sent: Any  # (rows,) digits of cells, of which a state may have several
 
     def cuts(self, rows: Any) -> Iterator[Cut]:
         """Of these rows, among which small cells joined each other: as many as bound them."""
@@ -135,11 +169,13 @@ class _Reader:
         self.plans, self.sent, self.schema = plans, sent, schema
         tasks = [(task, party) for party, plan in plans.items() for task in plan.tasks]
         classes = [(task.column, party) for task, party in tasks if task.block is None]
-        self.target, self.holder = classes[0] if classes else (None, None)
+        by_class = all(plan.by_class for plan in plans.values())
+        self.target, self.holder = classes[0] if classes and by_class else (None, None)
         self.columns = [
             self._column(task, party) for task, party in tasks if task.column != self.target
         ]
-        self.columns.sort(key=lambda c: (c.party, not self.schema[c.name].size, c.name))
+        self.classes = None if by_class or not classes else classes[0][0]
+        self.columns.sort(key=lambda c: (c.name != self.classes, c.party, c.ordered, c.name))
 
     def bounds(self) -> Bounds:
         blocks = next(iter(self.plans.values())).blocks
@@ -148,22 +184,32 @@ class _Reader:
         sizes = np.array([len(column.rows) for column in self.columns])
         starts, codes = _starts(sizes, len(classes))
         shares = [np.zeros((len(classes), size), np.int64) for size in sizes]
-        found = Bounds(self.columns, classes, shares, starts, codes)
+        found = Bounds(self.columns, classes, shares, starts, codes, not self.classes)
         place = {column.name: at for at, column in enumerate(self.columns)}
         for columns, of_class in read.values():
             at = [place[own.column.name] for own in columns]
             if len(columns) == 1:
                 self._shares(found.shares[at[0]], columns[0], of_class)
-            elif len(columns) == 2:
+            elif len(columns) == 2 and self._are_all_said(columns):
                 for codes_, low, high in self._pair(columns[0], columns[1], of_class):
                     found.add(starts[at[0], at[1]] + codes_, low, high)
         return found
 
+    def _are_all_said(self, columns: list[_InView]) -> bool:
+        """Not where small cells of one party, which also holds the classes, have joined others."""
+        if len({own.column.party for own in columns}) > 1 or not self.classes:
+            return True
+        if self.classes not in {own.column.name for own in columns}:
+            return True
+        pairs = np.stack([own.all_sent for own in columns])
+        number = np.prod([len(np.unique(own.column.finest.within)) for own in columns])
+        return len(np.unique(pairs, axis=1).T) == number and bool((pairs >= 0).all())
+
     def _column(self, task: CellTask, party: str) -> Column:
         finest = msgspec.convert(self.sent[party]["finest"][task.column], FinestCells)
-        rows = np.bincount(finest.within, finest.rows).astype(np.int64)
         ordered = not self.schema[task.column].size
-        return Column(task.column, party, ordered, rows if ordered else rows[rows > 0], finest)
+        states = told_apart(finest, self.plans[party], task, ordered)
+        return Column(task.column, party, ordered, finest, states)
 
     def _view(self, view: View) -> tuple[list[_InView], Any]:
         """Its columns in the order of all columns, and the classes of its rows."""
@@ -180,9 +226,14 @@ class _Reader:
         columns = []
         for column in self.columns:
             if column.name in digits:
-                plan = self.plans[column.party]
-                sent = column.digits(plan.numbers(view))
-                columns.append(_InView(column, digits[column.name], sent))
+                sent = digits[column.name]
+                most = self.plans[column.party].numbers(view)
+                if len(view) == 1 and column.ordered:
+                    sent = np.where(sent < 0, UNKNOWN, column.states[sent])
+                    numbers = np.arange(len(column.rows))
+                else:
+                    numbers = column.digits(most)
+                columns.append(_InView(column, sent, numbers, digits[column.name]))
         return columns, of_class
 
     def _list(self, party: str, view: View) -> tuple[Any, dict[str, Any]]:

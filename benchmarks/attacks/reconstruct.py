@@ -1,11 +1,12 @@
 """Reconstructing rows: do the tables of all pairs of columns determine the rows?
 
 The coordinator of FedPC by columns receives, for every pair of columns, how many rows have which
-cells of both, by class if there is a target. The attacker searches for a table of cells that agrees
-with all that it received, by simulated annealing from several random tables (annealing.py), and
-takes its rows for the true ones, as Dick et al. (2023, PNAS 120(8)) do with published statistics of
-a census. It knows no row. Figures are shares of the true rows, as often as each occurs. A row is
-found if all its cells are right, and its class: no name and no value, but ranges of values in all
+cells of both, and of every column by class if there is a target; of pairs by class where rows are
+many. The attacker searches for a table of cells that agrees with all of this, by simulated
+annealing from several random tables (annealing.py), and takes its rows for the true ones, as Dick
+et al. (2023, PNAS 120(8)) do with published statistics of a census. It knows no row. Figures are
+shares of the true rows, as often as each occurs. A row is found if all its cells are right, as fine
+as tables of pairs tell them, and its class: no name and no value, but ranges of values in all
 columns of one person.
 
     reconstructed   rows of the tables that it finds, on average over starts with the least cost
@@ -18,7 +19,8 @@ columns of one person.
     surest drawn    of the rows drawn most often, as many, how many are true
     independent     rows of independent columns, with the right cells in each
 
-"booleans and numbers" depend on two hidden numbers; half of these columns are boolean.
+"numbers" depend on two hidden numbers, and the class on one of these; half of the columns of
+"booleans and numbers" are boolean. In 60 × 30, two cells of each number hold more bits than rows.
 """
 
 import math
@@ -29,28 +31,30 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 from sklearn import datasets
 
 import fedcircuits as fc
 from benchmarks.attacks.annealing import annealed, compiled, started
 from benchmarks.attacks.measuring import Measure, attempt
-from benchmarks.attacks.received import Bounds, bounds
+from benchmarks.attacks.received import Bounds, bounds, told_apart
 from benchmarks.attacks.wire import Role, Tap
 from benchmarks.data import density_set
+from benchmarks.federated.many_sets import vowels
 from benchmarks.runner import Cell
 from fedcircuits.errors import FederationError
-from fedcircuits.methods.fedpc.cells import cells_of
+from fedcircuits.methods.fedpc.cells import FinestCells, cells_of, finest_of
 from fedcircuits.methods.fedpc.training import METHOD
 from fedcircuits.methods.fedpc.views import cell_plans
 from fedcircuits.methods.meeting.hello import Hello
 
-STEPS = 1_000_000_000  # exchanges tried, times columns of a table, of all starts
+STEPS = 600_000_000  # exchanges tried, times columns of a table, of all starts
 STARTS = 20  # at most
 FIRST = 2_000_000  # steps of the first start
 LONGER = 4  # times as many has the next, until one agrees
-HOT, COLD = 0.3, 0.04  # of a column: what the cost may rise by at the beginning and the end
+HOT, COLD = 0.12, 0.03  # of a column: what the cost may rise by at the beginning and the end
 SUREST = 0.05  # of the rows
-DRAWN = 100  # tables that are drawn from the model
+DRAWN = 20  # tables that are drawn from the model
 TARGET = "class"
 FIGURES = (
     "reconstructed", "read of known people", "surest true", "disagreement", "drawn",
@@ -86,18 +90,18 @@ def _said(value: Any) -> str:
     return "Secret()" if isinstance(value, fc.Secret) else repr(value)
 
 
-MIXED = "booleans and numbers"
+MIXED, NUMBERS = "booleans and numbers", "numbers"
 CASES = [
-    *[Case(MIXED, *size, parties, classes)
-      for size in ((60, 4), (60, 8), (120, 8), (300, 8)) for parties in (2, 4)
-      for classes in (0, 2)],
-    *[Case("nltcs", 500, 16, parties) for parties in (2, 4)],
-    *[Case("wine", 178, 13, parties, classes) for parties in (2, 4) for classes in (0, 3)],
-    *[Case("breast cancer", rows, 30, parties, classes)
-      for rows in (120, 284) for parties in (2, 4) for classes in (0, 2)],
-    *[Case("breast cancer", 569, 30, 4, classes) for classes in (0, 2)],
-    Case("breast cancer", 120, 15, 4),
-    Case("breast cancer", 120, 8, 4),
+    *[Case(MIXED, 60, columns, parties, classes)
+      for columns in (4, 8) for parties in (2, 4) for classes in (0, 2)],
+    *[Case("wine", 178, 13, 4, classes) for classes in (0, 3)],
+    Case("nltcs", 500, 16, 2),
+    Case("nltcs", 500, 16, 4),
+    Case("vowels", 448, 24, 24, 9),
+    *[Case(NUMBERS, 120, 30, 4, classes) for classes in (0, 2, 8)],
+    Case("breast cancer", 60, 30, 10),
+    Case("breast cancer", 120, 30, 4),
+    Case("breast cancer", 120, 30, 4, 2),
     Case("breast cancer", 120, 30, 4, least=20),
     Case("breast cancer", 120, 30, 4, settings={"dependence": "combinations"}),
     Case("breast cancer", 120, 30, 4, settings={"summation": fc.Secret()}),
@@ -130,11 +134,16 @@ def table_of(case: Case, seed: int) -> fc.Table:
             rows = rng.permutation(file["train"].astype(bool))[: case.rows]
         return fc.Table.of(rows)
     columns: dict[str, Any]
-    if case.data == MIXED:
+    if case.data == "vowels":
+        frame = vowels(seed).iloc[: case.rows]
+        frame = frame.rename(columns={"class": TARGET})
+        return fc.Table.of(frame if case.classes else frame.drop(columns=TARGET))
+    if case.data in (MIXED, NUMBERS):
         hidden = rng.normal(size=(case.rows, 2))
         x = hidden @ rng.normal(size=(2, case.columns)) + rng.normal(size=(case.rows, case.columns))
-        columns = {f"x{i:02}": x[:, i] if i % 2 else x[:, i] > 0 for i in range(case.columns)}
-        y = (hidden[:, 0] > 0).astype(int)
+        boolean = [case.data == MIXED and i % 2 == 0 for i in range(case.columns)]
+        columns = {f"x{i:02}": x[:, i] > 0 if boolean[i] else x[:, i] for i in range(case.columns)}
+        y = (max(case.classes, 1) * norm.cdf(hidden[:, 0])).astype(int)
     else:
         load = {"wine": datasets.load_wine, "breast cancer": datasets.load_breast_cancer}
         x, y = load[case.data](return_X_y=True)
@@ -156,8 +165,7 @@ class Attacked:
         model, federation, role, target = fitted(case, seed)
         rng = np.random.default_rng([seed, 1])
         truth = Truth.of(federation, target)
-        every = truth.in_cells(model.sample(DRAWN * case.rows, random_state=seed))
-        drawn = np.split(every, DRAWN)
+        drawn = [truth.in_cells(model.sample(case.rows, random_state=i)) for i in range(DRAWN)]
         apart = [truth.independent(rng) for _ in range(DRAWN)]
         figures = {
             "drawn": _mean([truth.found(rows) for rows in drawn]),
@@ -172,6 +180,7 @@ class Attacked:
                 "surest true": truth.surest(tables_, rng),
                 "disagreement": float(cost),
             }
+        print(case.row(), figures, flush=True)
         return cls(figures)
 
 
@@ -207,10 +216,11 @@ class Truth:
             table, least = federation[name].table, federation[name].least_count
             for task in plan.tasks:
                 values = table.select([task.column]).values[:, 0]
-                cells = np.unique(cells_of(table, task, least), return_inverse=True)[1]
-                ordered = not schema[task.column].size
+                ordered, cells = not schema[task.column].size, cells_of(table, task, least)
+                finest = FinestCells.of(finest_of(table, task, least), cells, least)
+                states = told_apart(finest, plan, task, ordered)[cells]
                 where = (task.column != target, name, ordered, task.column)
-                columns[where] = values, cells.reshape(-1)
+                columns[where] = values, states
         every = [columns[where] for where in sorted(columns)]
         cells = np.stack([own for _, own in every], axis=1)
         values = np.stack([own for own, _ in every], axis=1)
@@ -287,7 +297,7 @@ def reconstructed(found: Bounds, seed: int, steps: int = STEPS) -> tuple[list[An
         classes, table = started(found, rng)
         heat = HOT * width, COLD * width
         cost, table = annealed(rules, classes, table, length, *heat, len(tables))
-        tables.append((cost, np.column_stack([classes, table])))
+        tables.append((cost, found.joined(classes, table)))
         left -= length
         if cost:
             length = min(LONGER * length, max(left, length))

@@ -8,6 +8,7 @@ package and these attacks. What it lacks, a setting or a method, is left empty.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -104,7 +105,8 @@ def added(earlier: dict[str, Any], found: dict[str, Any], only: str) -> dict[str
     """Earlier figures, and beside or instead of them those that were attacked now."""
     kept = [m for m in earlier["now"] if only not in described(m["row"])]
     new = [m for m in found["now"] if only in described(m["row"])]
-    at = f"{earlier['at']}; of rows with “{only}”: {found['at']}"
+    of_these = f"; of rows with “{only}”: "
+    at = re.sub(f"{re.escape(of_these)}\\w+", "", earlier["at"]) + of_these + found["at"]
     return {**found, "at": at, "now": kept + new}
 
 

@@ -175,30 +175,75 @@ def test_rows_of_views_are_thinned_only_where_they_are_many(each: Sequence[int],
 
 
 @pytest.mark.parametrize(
-    ("columns", "rows", "cells"), [(3, 2_000, 24), (14, 5_000, 24), (30, 120, 2)]
+    ("sizes", "rows", "classes", "cells"),
+    [
+        ([0] * 3, 2_000, 1, 24),
+        ([0] * 14, 5_000, 1, 24),
+        ([0] * 30, 120, 1, 2),
+        ([0] * 30, 120, 2, 0),
+        ([0] * 30, 60, 1, 0),
+        ([2] * 16, 500, 1, 24),
+        ([2] * 60, 100, 1, 0),
+        ([0] * 9 + [2], 300, 2, 5),
+        ([200] * 200, 50, 1, 0),
+    ],
 )
 def test_cells_in_pairs_are_coarser_where_columns_are_many(
-    columns: int, rows: int, cells: int
+    sizes: list[int], rows: int, classes: int, cells: int
 ) -> None:
-    assert undetermined(columns, rows) == cells
+    assert undetermined([[size] for size in sizes], rows, classes) == cells
+
+
+def test_views_of_more_than_two_columns_hold_more() -> None:
+    found = [undetermined([[0] * size] * (60 // size), 1_000) for size in (1, 2, 6)]
+    assert found[0] > found[1] > found[2]
+    schema, parties = hellos(columns_of((5,) * 20), 3_000)
+    plans = cell_plans(schema, parties, None)
+    blocks = [plans["party 0"].blocks, len(schema.names)]
+    assert blocks[0] < blocks[1]
+    assert {plan.paired for plan in plans.values()} == {2}
 
 
 @pytest.mark.parametrize("rows", [1, 4, 9])
 def test_what_tables_hold_is_how_many_there_are(rows: int) -> None:
     """Of two columns of two cells, counted one by one."""
     tables = {t for t in itertools.product(range(rows + 1), repeat=4) if sum(t) == rows}
-    assert np.exp(views._nats(rows, np.array([4])))[0] == pytest.approx(len(tables))
+    assert np.exp(views._nats(rows, np.log(4))) == pytest.approx(len(tables))
+    near = [views._nats(rows, views.MANY + more) for more in (-1e-9, 0.0)]
+    assert near[0] == pytest.approx(near[1])
+
+
+def test_one_table_of_two_columns_holds_what_the_rows_do() -> None:
+    for rows, classes in itertools.product([3, 40, 5_000], [1, 6]):
+        assert undetermined([[0], [0]], rows, classes) == MOST_CELLS
 
 
 def test_tables_of_pairs_hold_less_than_rows() -> None:
     for columns, rows in itertools.product([2, 5, 12, 40], [20, 150, 1_000]):
-        most = undetermined(columns, rows)
-        assert undetermined(columns + 1, rows) <= most or most == 2
+        most = undetermined([[0]] * columns, rows)
+        assert undetermined([[0]] * (columns + 1), rows) <= most
         plans = cell_plans(*hellos([[f"x{i}" for i in range(columns)]], rows), None)
-        assert {plan.paired for plan in plans.values()} == {most}
+        assert all(2 <= plan.paired <= max(most, 2) for plan in plans.values())
         for plan in plans.values():
             for view, _ in plan.views():
-                assert plan.numbers(view) <= (most if len(view) > 1 else 24)
+                assert plan.numbers(view) <= (plan.paired if len(view) > 1 else 24)
+
+
+def test_classes_are_in_pairs_where_rows_are_enough_for_it() -> None:
+    """Tables by class hold as many times more."""
+    found = set()
+    for rows in (12, 60, 2_000, 20_000):
+        schema, parties = hellos(columns_of((4, 5, 5)), rows)
+        plans = cell_plans(schema, parties, "kind")
+        assert fits(plans, parties, "kind")
+        [by_class] = {plan.by_class for plan in plans.values()}
+        found.add(by_class)
+        assert by_class == (
+            undetermined([[0]] * 14, rows, schema["kind"].size) >= views.ENOUGH_CELLS
+        )
+        for view, own in plans["party 2"].views():
+            assert any(task.block is None for task in own) == (by_class or len(view) == 1)
+    assert found == {False, True}
 
 
 def test_cells_are_coarser_where_rows_are_few() -> None:

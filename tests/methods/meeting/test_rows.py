@@ -252,6 +252,7 @@ def test_a_holder_and_the_coordinator_that_say_different_things(
         (COORDINATOR, "rows/places", "at", np.array([0, 1])),
         (COORDINATOR, "rows/places", "weights", np.ones(3)),
         (COORDINATOR, "rows/places", "weights", None),
+        ("p0", "rows/tokens", "weights", None),
         ("p1", "rows/tokens", "weights", None), ("p1", "rows/tokens", "weights", -np.ones(4)),
         ("p1", "rows/tokens", "weights", np.ones(3)),
     ],

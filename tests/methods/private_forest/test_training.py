@@ -78,6 +78,16 @@ def test_concatenate_is_the_mixture_of_parties(shape: ForestShape) -> None:
     np.testing.assert_allclose(found.log_likelihood(x), expected, atol=2e-3)  # but for bounds
 
 
+@pytest.mark.parametrize("validation", [0.1, 0.999])
+def test_whatever_is_held_out_the_least_count_is_learned_from(validation: float) -> None:
+    """EM tells parties the parameters: nobody should learn from one row only."""
+    plan = replace(SMALL, validation=validation)
+    for i, party in enumerate(parties(3)):
+        rows = len(party.table)
+        site = LocalTraining.of(party.table, plan, i, 3, least=20)
+        assert site.size == rows and len(site.held) == min(round(validation * rows), rows - 20)
+
+
 @pytest.mark.parametrize("shape", [FLAT, DEEP])
 def test_em_is_that_of_all_rows(shape: ForestShape) -> None:
     plan = replace(SMALL, shape=shape, combine="em", validation=0.0, max_iter=4, tol=-1e9)

@@ -176,7 +176,7 @@ def network_programs(
     found: dict[str, Program[Any]] = {COORDINATOR: Program(training.coordinator, told)}
     for party, order in orders.items():
         listed = SHARED.select(HELD[party]).rows(order)
-        site = EMSite(start[party], listed, listed, order / 80, members, settings)
+        site = EMSite(start[party], listed, listed, order / 80, members, settings, least=5)
         found[party] = Program(training.refined, {"way": "network", "site": site})
     return found
 
@@ -205,6 +205,6 @@ def sum_programs(
             values[:2, table.schema.index("age")] = impossible
         lots, listed = np.arange(len(table)) / len(table), fc.Table(table.schema, values)
         own = replace(settings, summation=Secret(key=key(party)))
-        site = EMSite(view, table, listed, lots, members, own)
+        site = EMSite(view, table, listed, lots, members, own, least=5)
         made[party] = Program(training.refined, {"way": way, "site": site})
     return made

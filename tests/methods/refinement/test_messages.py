@@ -153,6 +153,11 @@ def holding(value: float) -> Callable[[Any], Any]:
     return change
 
 
+def first_row(fields: Any) -> Any:
+    """EM of a single row would tell how likely it is, and in which cluster."""
+    return {**fields, "rows": fields["rows"][:1], "number": 1}
+
+
 @pytest.mark.parametrize(
     ("programs", "who", "tag", "change", "field"),
     [
@@ -168,6 +173,7 @@ def holding(value: float) -> Callable[[Any], Any]:
         (by_rows, COORDINATOR, "em/graph", lambda m: {}, "circuit"),
         (by_rows, COORDINATOR, "em/graph", twice, "weights"),
         (by_rows, COORDINATOR, "em/graph", lambda m: {**m, "held": 2.0}, "held"),
+        (by_rows, COORDINATOR, "em/graph", lambda m: {**m, "held": 0.99}, "held"),
         (by_rows, COORDINATOR, "em/judged/1", lambda m: {"values": m["values"] + 5}, "values"),
         (by_rows, "party 2", "em/counts/0", lambda m: {"values": m["values"] * np.nan}, "values"),
         (through_network, "north", "em/held", lambda m: {"held": np.ones(80, np.bool_)}, "held"),
@@ -180,6 +186,8 @@ def holding(value: float) -> Callable[[Any], Any]:
         (through_network, COORDINATOR, "em/posterior/1", lambda m: {"stays": 3}, "stays"),
         (through_network, COORDINATOR, "em/posterior/2", lambda m: {}, "stays"),
         (through_network, COORDINATOR, "em/rows", lambda m: {**m, "rows": m["rows"] + 1}, "rows"),
+        (through_network, COORDINATOR, "em/rows", first_row, "rows"),
+        (by_sums, COORDINATOR, "em/rows", first_row, "rows"),
         (by_sums, "north", "em/learned", lambda m: {}, "weights"),
         (by_sums, "north", "em/learned", twice, "weights"),
         (by_sums, COORDINATOR, "em/graph", twice, "weights"),

@@ -69,7 +69,7 @@ def completed(pair: StateCounts, first: StateCounts, second: StateCounts, rows: 
     have them together. ``rows``: of the party, so that gaps of its own, which are in the columns by
     themselves as well, are not filled in."""
     left = [
-        _regrouped(own, groups) for own, groups in zip((first, second), pair.groups, strict=True)
+        regrouped(own, groups) for own, groups in zip((first, second), pair.groups, strict=True)
     ]
     above = np.maximum(left[0] - pair.rows.sum(axis=2), 0.0)  # (classes + 1, groups)
     below = np.maximum(left[1] - pair.rows.sum(axis=1), 0.0)
@@ -83,7 +83,7 @@ def completed(pair: StateCounts, first: StateCounts, second: StateCounts, rows: 
     return replace(pair, rows=counts.reshape(pair.rows.shape))
 
 
-def _regrouped(single: StateCounts, groups: Index) -> Array:
+def regrouped(single: StateCounts, groups: Index) -> Array:
     """Rows of a column (classes + 1, groups), in groups that are unions of its own."""
     union = np.zeros(single.rows.shape[1], np.int64)
     union[single.groups[0]] = groups

@@ -14,8 +14,8 @@ of the column (learning/spn/windows.py).
 So the coordinator gets pairs of columns instead of rows: every pair has a view of its own, in which
 each row has another token, a keyed hash that only parties can follow from view to view (views.py).
 What it learns is a table for every pair: how many rows have which cell of one column and of the
-other. It cannot tell which rows of two tables are the same. Classes of a target are in every view,
-so that tables are by class.
+other. It cannot tell which rows of two tables are the same. Classes of a target are in views of one
+column, and where rows are many in those of pairs as well, so that tables are by class.
 
 All cells of a row that a party sends in a view are shared by at least ``least_count`` of its rows
 there (``view_codes``), whatever the coordinator asks for: small groups join their neighbours. Cells
@@ -98,10 +98,10 @@ class PairCells(Message, frozen=True):
 
     tag: ClassVar[str] = "count/cells"
     reveals: ClassVar[str] = (
-        "for every pair of columns how many rows have which bins of both, and which class, by "
-        "sealed row tokens that differ between pairs; how many rows each bin of a column has, and "
-        "whether most values of a column of numbers differ; how much its columns depend on each "
-        "other"
+        "for every pair of columns how many rows have which bins of both, and for every column, or "
+        "where rows are many for every pair, which class, by sealed row tokens that differ between "
+        "pairs; how many rows each bin of a column has, and whether most values of a column of "
+        "numbers differ; how much its columns depend on each other"
     )
 
     tokens: IntegerVector  # (views · rows,) of unsigned 32 bits, rising within a view

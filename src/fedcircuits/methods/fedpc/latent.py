@@ -24,6 +24,7 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, gather
 from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.pairs.choosing import learn_pairs
+from fedcircuits.learning.pairs.classes import by_classes
 from fedcircuits.learning.pairs.forests import MixedForests, strongly_joined
 from fedcircuits.learning.pairs.tables import StateColumn, StateCounts, TablesOfPairs, completed
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
@@ -150,6 +151,7 @@ class _ViewTables:
         singles: dict[int, StateCounts] = {}
         pairs: dict[tuple[int, int], StateCounts] = {}
         lists = {party: _Lists(plan, self.sent[party]) for party, plan in self.plans.items()}
+        by_class = self.known is None or all(plan.by_class for plan in self.plans.values())
         for view in views_of(max(plan.blocks for plan in self.plans.values())):
             columns, classes = self._view(view, lists)
             names = sorted(columns)
@@ -159,6 +161,8 @@ class _ViewTables:
                 for j in names[at + 1 :]:
                     if (i, j) not in pairs:
                         counted = self._counted(classes, columns[i], columns[j])
+                        if not by_class:
+                            counted = by_classes(counted, singles[i], singles[j])
                         if owner := self._owner(i, j):
                             rows = lists[owner].rows
                             counted = completed(counted, singles[i], singles[j], rows)

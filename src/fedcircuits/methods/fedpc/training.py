@@ -200,7 +200,8 @@ def client(
         return (yield from mixing.client(view, every, shared, alone))
     if way is None or rows is None or not graph.refine:
         return view
-    return (yield from refinement.client(way, view, rows, order, members, plan.em, stamp))
+    em = members, plan.em, stamp, party.least_count
+    return (yield from refinement.client(way, view, rows, order, *em))
 
 
 def _view(
@@ -390,6 +391,8 @@ def _way_of_em(
     way = plan.way_of_em(split.horizontal)
     if way == "rows":
         return (way, ()) if all(s.collect for s in sizes.values()) else (None, (NOT_ALLOWED,))
-    if way is not None and (shared is None or not len(shared)):
-        return None, ("no row is held by all parties: EM across them was skipped",)
+    if way is not None and (shared is None or len(shared) < plan.least):
+        none = shared is None or not len(shared)
+        number = "no row is" if none else f"fewer than {plan.least} rows are"
+        return None, (f"{number} held by all parties: EM across them was skipped",)
     return way, ()

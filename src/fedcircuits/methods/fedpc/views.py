@@ -7,11 +7,14 @@ two at most, but more than two in all.
 
 Cells are coarser by the number of classes, so that about ``ROWS_ALIKE`` rows of a class have the
 same ones: few rows can be told from others in a view, and followed from there to another that has
-the same column. The classes of a target are in every view, since little is learned without them.
+the same column.
 
 Together the tables of all pairs could determine the rows, without names, if they held more bits
 than the rows do. So numbers have so few cells in pairs that tables of all rows hold fewer
-(``undetermined``): the more columns and the fewer rows, the coarser.
+(``undetermined``): the more columns and the fewer rows, the coarser. Tables by the classes of a
+target hold more: if numbers had fewer than ``ENOUGH_CELLS`` cells, classes are in views of one
+column only (learning/pairs/classes.py). There are two cells at least, also where these hold more:
+where columns are about half as many as rows, or so many that views have six columns.
 
 All rows are in every view, or, if there are many, one in so many, drawn by a hash of ids and of the
 seed, which are no secret: so a seed gives the same model again. Rows are alike among those in the
@@ -26,24 +29,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import betaln, gammaln
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.messages import Count
-from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.methods.meeting.hello import Hello
 from fedcircuits.tables.schema import Schema
 
 ROWS_OF_CELL = 12  # that a cell of numbers has at least where there are many rows
 MOST_CELLS = 24
+ENOUGH_CELLS = 5  # in pairs by class; rather than fewer, pairs are not by class
 MOST_COARSE = 8  # cells of a column where two of a party's columns are in a view
 MOST_BLOCKS = 200  # of columns, every pair of which is a view
 ROWS_ALIKE = 8  # by their cells in a view
-ROWS_OF_PAIR = 2  # of two cells of different parties, on average
-ROWS_OF_OWN_PAIR = 5  # of two cells of one party; fewer than its least count join
+ROWS_OF_FINE_PAIR = 2  # of two cells as fine as in views of one column, on average
+ROWS_OF_PAIR = 5  # of two cells as in views of two; at one party fewer than its least count join
 MOST_ROWS = 5_000  # of a view
 ENOUGH_ROWS = 1_000  # of a view: for fewer, blocks have several columns
 MOST_TOKENS = 3_000_000  # of all rows in all views, by all parties
+ROUNDED = 1e-6  # nats
+MANY = 60.0  # nats
 
 View = tuple[int, ...]  # the blocks of columns in it
 
@@ -67,6 +72,7 @@ class CellPlan:
     coarse: Count = 2  # cells of numbers in views that have two columns of the client
     paired: Count = MOST_CELLS  # and in others of two blocks
     thinned: Count = 1  # one row of so many is in the views
+    by_class: bool = True  # whether views of two blocks have the classes, too
 
     def __bool__(self) -> bool:
         return bool(self.tasks)
@@ -77,8 +83,10 @@ class CellPlan:
         every, classes = [], [task for task in self.tasks if task.block is None]
         for view in views_of(self.blocks):
             own = [task for task in self.tasks if task.block in view]
-            if own or classes:
-                every.append((view, classes + own))
+            if self.by_class or len(view) == 1:
+                own = classes + own
+            if own:
+                every.append((view, own))
         return every
 
     def of_view(self, view: View) -> int:
@@ -135,7 +143,12 @@ def cell_plans(
     at = {name: number for number, block in enumerate(blocks) for name in block}
     classes = 1 if target is None else schema[target].size
     fewest = min(hello.rows for hello in hellos.values())
-    paired = undetermined(len(schema.names), fewest // thinned)
+    sizes = [[schema[name].size for name in block] for block in blocks]
+    parted = undetermined(sizes, fewest // thinned, classes)
+    joined = parted if classes == 1 else undetermined([*sizes, [classes]], fewest // thinned)
+    by_class = classes == 1 or parted >= min(ENOUGH_CELLS, max(joined, 2))
+    paired = min(parted if by_class else joined, _cells_of_pair(fewest / thinned, MOST_CELLS))
+    paired = max(paired, 2)
     most = paired if len(blocks) < len(at) else MOST_CELLS  # blocks are views by themselves
     plans = {}
     for party, hello in hellos.items():
@@ -143,10 +156,9 @@ def cell_plans(
             _task(name, party, schema, hellos, at, classes, thinned, most)
             for name in _in_order(schema, hello.schema.names)
         )
-        parts = classes if target in hello.schema.names else 1
-        together = hello.rows / thinned / parts / ROWS_OF_OWN_PAIR
-        coarse = int(np.clip(np.sqrt(together), 2, MOST_COARSE))
-        plans[party] = CellPlan(tasks, len(blocks), coarse, paired, thinned)
+        parts = classes if by_class and target in hello.schema.names else 1
+        coarse = _cells_of_pair(hello.rows / thinned / parts, MOST_COARSE)
+        plans[party] = CellPlan(tasks, len(blocks), coarse, paired, thinned, by_class)
     return plans
 
 
@@ -167,7 +179,8 @@ def _task(
 ) -> CellTask:
     rows = {p: hello.rows for p, hello in hellos.items() if name in hello.schema.names}
     fewest, model = min(rows.values()), max(rows, key=lambda p: rows[p])
-    alike = min(fewest / classes / thinned / ROWS_ALIKE, np.sqrt(fewest / thinned / ROWS_OF_PAIR))
+    alike = fewest / classes / thinned / ROWS_ALIKE
+    alike = min(alike, np.sqrt(fewest / thinned / ROWS_OF_FINE_PAIR))
     cells = min(number_of_cells(fewest), int(np.clip(alike, 2, most)))
     return CellTask(name, cells, party == model, at.get(name))
 
@@ -223,18 +236,32 @@ def _in_blocks(
     return blocks
 
 
-def undetermined(columns: int, rows: int) -> int:
-    """The most cells for which all tables of pairs hold fewer bits than the rows: as many as it
-    takes to write down which tables, or which rows in any order, there are."""
-    cells = np.arange(2, MOST_CELLS + 1)
-    whole = rows * columns * np.log(cells) - gammaln(rows + 1) - columns * _nats(rows, cells)
-    pairs = columns * (columns - 1) / 2 * (_nats(rows, cells**2) - 2 * _nats(rows, cells))
-    return int(cells[pairs <= whole].max(initial=2))
+def undetermined(blocks: Sequence[Sequence[int]], rows: int, classes: int = 1) -> int:
+    """The most cells of numbers for which tables of all pairs of blocks by class, of columns with
+    so many categories or 0 for numbers, hold fewer bits than the rows; 0 if even two hold more.
+    What is not counted: what blocks by themselves hold by class. Bits: as many as it takes to write
+    down which tables, or which rows in any order, there are."""
+    for cells in range(MOST_CELLS, 1, -1):
+        every = np.array([np.log([size or cells for size in own]).sum() for own in blocks])
+        single = _nats(rows, np.log(classes) + every) - _nats(rows, np.log(classes))
+        whole = _nats(rows, np.log(classes) + every.sum()) - _nats(rows, np.log(classes))
+        i, j = np.triu_indices(len(every), 1)
+        pairs = _nats(rows, np.log(classes) + every[i] + every[j]) - _nats(rows, np.log(classes))
+        if (pairs - single[i] - single[j]).sum() <= whole - single.sum() + ROUNDED:
+            return cells
+    return 0
 
 
-def _nats(rows: int, cells: Labels) -> Array:
-    """Logarithm of how many tables of so many rows there are."""
-    return np.asarray(gammaln(rows + cells) - gammaln(rows + 1) - gammaln(cells))
+def _nats(rows: int, cells: Array | float) -> Array:
+    """Logarithm of how many tables of so many rows there are; ``cells``: the logarithm of their
+    number."""
+    few = np.exp(np.minimum(cells, MANY))
+    exact = -betaln(rows + 1.0, few) - np.log(rows + few)
+    return np.asarray(np.where(few < np.exp(MANY), exact, rows * cells - gammaln(rows + 1)))
+
+
+def _cells_of_pair(rows: float, most: int) -> int:
+    return int(np.clip(np.sqrt(rows / ROWS_OF_PAIR), 2, most))
 
 
 def number_of_cells(rows: int) -> int:

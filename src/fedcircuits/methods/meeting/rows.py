@@ -270,12 +270,14 @@ def _alone(parties: Sequence[str], where: Labels) -> tuple[str, ...]:
 
 def _merged_weights(listed: Mapping[str, RowTokens], where: Labels) -> Array | None:
     """(rows,) weights that the parties agree on."""
-    given = next(iter(listed.values())).weights is not None
-    weights: list[Array] = []
+    having = [party for party, message in listed.items() if message.weights is not None]
+    lacking = [party for party in listed if party not in having]
+    few = min(having, lacking, key=len)  # of two, nobody can tell which is wrong
+    problem = "rows have weights at all parties or at none"
+    problem += f": {', '.join(having)} sent some and {', '.join(lacking)} none"
+    require(not few, few[0] if few else "", RowTokens, "weights", problem)
+    given, weights = bool(having), list[Array]()
     for party, message in listed.items():
-        same = (message.weights is not None) == given
-        problem = "rows have weights at all parties or at none"
-        require(same, party, RowTokens, "weights", problem)
         if message.weights is not None:
             rows = len(message.tokens) if len(message.weights) else 0  # or it knows none of them
             sent = _checked_weights(message.weights, rows, party, RowTokens)

@@ -229,7 +229,8 @@ def member(
     me, every = party.name, tuple(members)
     plan.check(len(every))
     table = yield from agreed_table(party, every, METHOD, asdict(plan), FOREST, LEAST_ROWS)
-    local = LocalTraining.of(table, plan, every.index(me), len(every))
+    place = every.index(me), len(every)
+    local = LocalTraining.of(table, plan, *place, party.least_count)
     yield from same_structures(me, every, local.digest)
     collective = summation.at(me, every)
     group = Group.of(me, every, key, f"forest/{plan.run}")
@@ -259,8 +260,11 @@ class LocalTraining:
     starts: tuple[Parameters, ...]
 
     @classmethod
-    def of(cls, table: Table, plan: ForestPlan, place: int, parties: int) -> LocalTraining:
-        rows, held = _held_back(table.values, plan, place)
+    def of(
+        cls, table: Table, plan: ForestPlan, place: int, parties: int, least: int = 1
+    ) -> LocalTraining:
+        """It learns from ``least`` rows or more, whatever part is held out."""
+        rows, held = _held_back(table.values, plan, place, least)
         shape, count = plan.shape, plan.shape.structures
         if plan.combine == "concatenate":
             shape, count = shape.divided(table.schema, parties), parties
@@ -308,9 +312,10 @@ class LocalTraining:
         return digest(self.rows, self.held, *begun)
 
 
-def _held_back(values: Array, plan: ForestPlan, place: int) -> tuple[Array, Array]:
+def _held_back(values: Array, plan: ForestPlan, place: int, least: int) -> tuple[Array, Array]:
     order = np.random.default_rng([plan.seed, place, 1]).permutation(len(values))
-    held = min(round(plan.validation * len(values)), len(values) - 1)
+    learned = min(max(least, 1), len(values) - 1)
+    held = min(round(plan.validation * len(values)), len(values) - learned)
     return np.array(values[np.sort(order[held:])]), np.array(values[np.sort(order[:held])])
 
 

@@ -147,9 +147,10 @@ def client(site: EMSite) -> Flow[NetworkClient]:
 def places_of(site: EMSite) -> Flow[Labels]:
     """Where the shared rows are in the client's list."""
     rows = (yield from receive(COORDINATOR, SharedRows)).rows
-    sound = len(rows) > 0 and len(np.unique(rows)) == len(rows)
+    least = max(site.least, 1)
+    sound = len(rows) >= least and len(np.unique(rows)) == len(rows)
     sound = sound and bool(rows.min() >= 0 and rows.max() < len(site.listed))
-    problem = f"expected different places in a list of {len(site.listed)} rows"
+    problem = f"expected {least} different places or more in a list of {len(site.listed)} rows"
     require(sound, COORDINATOR, SharedRows, "rows", problem)
     return rows.astype(np.int64)
 
@@ -239,5 +240,6 @@ def coordinator(joint: Joint, positions: Positions, share: float) -> Flow[Networ
     return NetworkCoordinator(joint, positions, held)
 
 
-def is_choice(held: Array | Mask) -> bool:
-    return bool(0 < np.count_nonzero(held) < len(held))
+def is_choice(held: Array | Mask, least: int = 1) -> bool:
+    """Some of the rows, but at least so many are not held."""
+    return bool(0 < np.count_nonzero(held) <= len(held) - max(least, 1))

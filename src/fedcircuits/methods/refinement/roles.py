@@ -65,6 +65,7 @@ class EMSite:
     members: tuple[str, ...]  # all clients
     settings: EMSettings
     stamp: str = ""  # of what its leaves were learned from: work is kept for the same ones only
+    least: int = 1  # rows that EM goes over, whatever the coordinator asks for
 
     @property
     def first(self) -> bool:

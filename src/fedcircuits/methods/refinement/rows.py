@@ -227,6 +227,8 @@ class RowClient(RowRole[Packed]):
         super().__init__(*adding, leaves, network.pack(Parameters(weights)))
         self.first, self.network, self.holders, self.mark = site.first, network, graph.holders, mark
         self.held = site.lots < graph.held  # (rows,)
+        if np.count_nonzero(~self.held) < site.least:
+            self.held = np.zeros_like(self.held)
         one, nothing = np.zeros((len(leaves), 1)), np.zeros(1)  # a row that weighs nothing
         above = network.posteriors(one, self.above, nothing)[1]
         self.shapes = [above, *(leaf.no_counts() for leaf in leaves.values())]
@@ -296,6 +298,9 @@ def client(site: EMSite) -> Flow[RowClient]:
             f"{view.me} was asked for its leaves, but does not allow them to leave it"
         )
     graph = yield from receive(COORDINATOR, CircuitGraph)
+    planned = graph.held in (0.0, site.settings.share)
+    problem = f"expected 0 or {site.settings.share}, as planned"
+    require(planned, COORDINATOR, CircuitGraph, "held", problem)
     network = _network(graph, site)
     rows = site.table.select(network.circuit.schema.names)  # in one order at all parties
     moments = Moments.of(rows)

@@ -8,6 +8,7 @@ other's part. The rounds are those through the network (network.py), up to the r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -87,12 +88,14 @@ class SumClient(SharedRowsClient[dict[str, Array]]):
         self.collective = summation.at(site.view.me, summation.members(site.members))
         self.graph, self.first, self.weight_rounds = graph, site.first, site.settings.weight_rounds
 
-    def holds_back(self, lots: Array, share: float) -> Flow[None]:
-        """Which of the shared rows are held out, by the lots of one of the clients."""
+    def holds_back(self, lots: Array, share: float, least: int) -> Flow[None]:
+        """Which of the shared rows are held out, by the lots of one of the clients; ``least`` are
+        not."""
         self.held = held_back(lots, share)
         if held_share(len(lots), share):
             about = HeldRows.reveals
-            choice = yield from decided(self.collective, HeldRows.tag, self.held, about, is_choice)
+            sound = partial(is_choice, least=least)
+            choice = yield from decided(self.collective, HeldRows.tag, self.held, about, sound)
             self.held = choice.astype(np.bool_)
         self.judges = bool(self.held.any())
         self.mark = digest(self.mark, self.held)
@@ -192,7 +195,7 @@ def client(site: EMSite) -> Flow[SumClient]:
     graph = yield from receive(COORDINATOR, Combinations)
     graph.check({leaf.name for leaf in site.view.leaves}, COORDINATOR)
     role = SumClient(site, places, graph)
-    yield from role.holds_back(site.lots[places], site.settings.share)
+    yield from role.holds_back(site.lots[places], site.settings.share, site.least)
     return role
 
 

@@ -130,14 +130,15 @@ def client(
     members: Sequence[str],
     settings: EMSettings,
     stamp: str = "",
+    least: int = 1,
 ) -> Flow[View]:
     """A client's part. ``order``: of its rows in the list of tokens that it has sent, if there is
-    one; ``stamp``: of what its leaves were learned from."""
+    one; ``stamp``: of what its leaves were learned from; ``least``: rows that EM goes over."""
     seed = [settings.seed, zlib.crc32(view.me.encode()), LOTS]
     lots, listed = np.random.default_rng(seed).random(len(table)), table
     if order is not None:
         lots, listed = lots[order], table.rows(order)
-    site = EMSite(view, table, listed, lots, tuple(members), settings, stamp)
+    site = EMSite(view, table, listed, lots, tuple(members), settings, stamp, least)
     return (yield from refined(way, site))
 
 
