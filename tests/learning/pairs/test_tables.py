@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcircuits.learning.pairs.tables import StateCounts, TablesOfPairs
+from fedcircuits.learning.pairs.tables import StateCounts, TablesOfPairs, completed_single
 from tests.learning.pairs.counting import counted
 
 SIZES, ORDERED = (3, 6, 2, 4), (False, True, False, True)
@@ -83,3 +83,14 @@ def test_rows_are_those_that_pairs_are_counted_in() -> None:
     assert counted(states, SIZES, ORDERED).rows == 100
     assert counted(states[:, :1], SIZES[:1], ORDERED[:1]).rows == 100
     assert counted(states[:, :1], SIZES[:1], ORDERED[:1], known=0).rows == 0
+
+
+def test_rows_left_out_for_their_class_are_put_back_by_what_is_known() -> None:
+    """Two states of few rows of a class were left out: they are no rarer in it than elsewhere."""
+    whole = np.array([[30.0, 4.0, 3.0], [60.0, 8.0, 6.0]])
+    seen = np.array([[30.0, 0.0, 0.0], [60.0, 8.0, 6.0], [0.0, 0.0, 0.0]])
+    single = StateCounts(seen, (np.arange(3),))
+    found = completed_single(single, whole.sum(axis=0), whole.sum(axis=1))
+    assert found.rows[:-1].tolist() == whole.tolist() and not found.rows[-1].any()
+    missing = completed_single(single, seen.sum(axis=0), whole.sum(axis=1))  # gaps of its own
+    assert (missing.rows == seen).all()

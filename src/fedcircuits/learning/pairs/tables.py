@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.learning.pairs.states import Index, class_shares_of
+from fedcircuits.learning.pairs.states import Index, class_shares_of, grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,18 @@ def completed(pair: StateCounts, first: StateCounts, second: StateCounts, rows: 
     whole = np.cumsum((pair.rows + added).reshape(-1))
     counts = np.diff(np.round(whole), prepend=0.0)
     return replace(pair, rows=counts.reshape(pair.rows.shape))
+
+
+def completed_single(single: StateCounts, states: Array, classes: Array) -> StateCounts:
+    """The same of a column by itself, by class; ``states`` and ``classes``: the rows that each
+    has."""
+    known = single.rows[:-1]
+    above = np.maximum(classes - known.sum(axis=1), 0.0)
+    below = np.maximum(grouped(states, single.groups[0]) - single.rows.sum(axis=0), 0.0)
+    added = np.outer(above, below) / max(float(above.sum()), float(below.sum()), 1.0)
+    whole = np.cumsum((known + added).reshape(-1))
+    counts = np.diff(np.round(whole), prepend=0.0).reshape(known.shape)
+    return replace(single, rows=np.concatenate([counts, single.rows[-1:]]))
 
 
 def regrouped(single: StateCounts, groups: Index) -> Array:

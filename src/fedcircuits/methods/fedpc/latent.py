@@ -26,7 +26,13 @@ from fedcircuits.federation.sums.counting import Labels
 from fedcircuits.learning.pairs.choosing import learn_pairs
 from fedcircuits.learning.pairs.classes import by_classes
 from fedcircuits.learning.pairs.forests import MixedForests, strongly_joined
-from fedcircuits.learning.pairs.tables import StateColumn, StateCounts, TablesOfPairs, completed
+from fedcircuits.learning.pairs.tables import (
+    StateColumn,
+    StateCounts,
+    TablesOfPairs,
+    completed,
+    completed_single,
+)
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
 from fedcircuits.methods.fedpc.cells import (
     FinestCells,
@@ -157,7 +163,7 @@ class _ViewTables:
             names = sorted(columns)
             for at, i in enumerate(names):
                 if i not in singles:
-                    singles[i] = self._counted(classes, columns[i])
+                    singles[i] = self._single(i, self._counted(classes, columns[i]))
                 for j in names[at + 1 :]:
                     if (i, j) not in pairs:
                         counted = self._counted(classes, columns[i], columns[j])
@@ -173,6 +179,17 @@ class _ViewTables:
         )
         known = None if self.known is None else self.schema.index(self.known)
         return TablesOfPairs(columns_, self.classes, known, singles, pairs)
+
+    def _single(self, column: int, counted: StateCounts) -> StateCounts:
+        """With the rows that its party left out because too few have their class and state."""
+        owner = None if self.known is None else self._owner(column, self.schema.index(self.known))
+        if owner is None or self.known is None:
+            return counted
+        states, classes = (
+            np.array(self._finest(name).rows) / self.plans[owner].thinned
+            for name in (self.schema.names[column], self.known)
+        )
+        return completed_single(counted, states, classes)
 
     def _owner(self, *columns: int) -> str | None:
         """The party that alone holds these columns, if one does: rows that it left out are no
