@@ -7,7 +7,9 @@ training and for the likelihoods of the test rows. "nothing" has every protectio
 line below it turns one on, except "the default". δ is 1e-5. FeatureFusion sends columns with
 "nothing"; with ε its representations are clipped to norm 1 and noisy, where ε is for one query and
 one owner's representation of a row, and δ is 1e-6. FedPC by rows learns one circuit by sums only
-if these are masked or secret, so that protection makes it better there, and slower.
+if these are masked or secret, so that protection makes it better there, and slower. FedPC by
+columns joins combinations of clusters, except with share_clusters=False and by default, where it
+joins tables of pairs: these are better.
 """
 
 import argparse
