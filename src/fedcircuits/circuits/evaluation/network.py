@@ -44,7 +44,8 @@ class UpperCircuit:
     def log_values(self, given: Array, packed: Packed) -> Array:
         """(rows,) of the root."""
         log_values = [
-            self._upward(part, packed).values[self.program.root] for part in self._parts(given)
+            self._upward(part, packed).values[self.program.root].clone()  # else all values stay
+            for part in self._parts(given)
         ]
         return np.asarray(as_answers(torch.cat(log_values), self.circuit).double().cpu().numpy())
 
@@ -87,7 +88,7 @@ class UpperCircuit:
             ):
                 step.choose(values, state, choice)
             chosen.append(picked[numbers])
-            roots.append(state.values[self.program.root])
+            roots.append(state.values[self.program.root].clone())
         return torch.cat(chosen, 1).cpu().numpy(), as_answers(
             torch.cat(roots), self.circuit
         ).double().cpu().numpy()

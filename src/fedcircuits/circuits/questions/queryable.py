@@ -185,7 +185,7 @@ class Queryable(ABC):
         cases = [c for box in given for c in self._cases(x, box)]
         logs = np.full((len(cases), len(x)), -np.inf)
         for i, (rows, regions) in enumerate(cases):
-            logs[i, rows] = self.log_values_within(x[rows], regions)
+            logs[i, rows] = self._log_values_once(x[rows], regions)
         if not cases or np.isneginf(logs.max(axis=0)).any():
             raise QueryError("cannot sample: the evidence has probability zero under the model")
         which = (logs + rng.gumbel(size=logs.shape)).argmax(axis=0)
@@ -197,6 +197,14 @@ class Queryable(ABC):
                 for column, region in regions.items():
                     filled[rows, column] = _off_the_ends(filled[rows, column], region)
         return filled
+
+    def _log_values_once(self, x: Array, regions: Regions) -> Array:
+        """Of one row, if all have the same evidence, as where nothing is known."""
+        first = x[:1]
+        alike = bool(len(x)) and bool(((x == first) | (np.isnan(x) & np.isnan(first))).all())
+        if not alike:
+            return self.log_values_within(x, regions)
+        return np.repeat(self.log_values_within(first, regions), len(x))
 
     def mpe(self, x: Array) -> Explanation:
         self._check(x)
