@@ -185,10 +185,12 @@ def test_parties_without_common_rows_are_named() -> None:
     frame = FRAME.assign(id=np.arange(len(FRAME)))
     parts = {"a": frame[["id", "x0"]], "b": frame[["id", "x1"]]}
     parts["c"] = frame[["x2"]].assign(id=np.arange(len(frame)) + 1000)
+    with pytest.warns(UserWarning, match="no row id of c is at any other party"):
+        parties = fc.Federation(parts, row_id="id")
     with pytest.warns(
         UserWarning, match="c has no row in common with another party.*same way"
     ) as told:
-        VerticalGaussianMixture(2, random_state=0).fit(fc.Federation(parts, row_id="id"))
+        VerticalGaussianMixture(2, random_state=0).fit(parties)
     assert len(told) == 1
 
 

@@ -40,6 +40,7 @@ def through_bytes(programs: Mapping[str, Program[Any]], kept: Kept | None = None
     return outcome
 
 
+@pytest.mark.filterwarnings("ignore:columns of different parties are assumed to be independent")
 @pytest.mark.parametrize("by", ["rows", "columns", "both"])
 def test_a_federated_circuit_is_the_same_through_bytes(by: Any) -> None:
     federation = fc.split(TABLE, 3, by=by, target="smoker")

@@ -66,8 +66,8 @@ def test_other_structures(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a different numpy, which draws different numbers from the same seed."""
     made = LocalTraining.of
 
-    def drawn(table: Table, plan: ForestPlan, place: int, count: int) -> LocalTraining:
-        return made(table, replace(plan, seed=plan.seed + (place == 1)), place, count)
+    def drawn(table: Table, plan: ForestPlan, place: int, *others: int) -> LocalTraining:
+        return made(table, replace(plan, seed=plan.seed + (place == 1)), place, *others)
 
     monkeypatch.setattr(LocalTraining, "of", drawn)
     refused(programs(SMALL), "drew different structures")
