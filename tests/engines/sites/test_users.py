@@ -32,10 +32,11 @@ with fc.Federation.connect("kits/coordinator", timeout=60) as federation:
     model = fc.FedPC(random_state=0, clusters=2, ensemble=1).fit(federation)
     print(model.probability("smoker = true", given="age > 50"))
 """
-# The interpreter may lie where other users cannot reach it: they see it in a place of their own.
+# Python and the library may lie where other users cannot reach them: they see both in other places.
 AS_USER = """
-mount --bind "$1" "$2" && exec setpriv --reuid="$0" --regid="$0" --clear-groups --inh-caps=-all \
-  --no-new-privs env -i HOME=/nonexistent PATH="$PATH" OMP_NUM_THREADS=1 LD_LIBRARY_PATH="$2/lib" \
+for i in "$1"/*; do mount --bind "$(readlink "$2/${i##*/}")" "$i" || exit 1; done
+exec setpriv --reuid="$0" --regid="$0" --clear-groups --inh-caps=-all --no-new-privs \
+  env -i HOME=/nonexistent PATH="$PATH" OMP_NUM_THREADS=1 LD_LIBRARY_PATH="$1/python/lib" \
   PYTHONPATH="$3" ${4:+NUMBA_CACHE_DIR="$4"} "${@:5}"
 """
 
@@ -44,11 +45,17 @@ class Users:
     """Runs commands as a member's user, who has no home; ``python`` is what they call Python."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.python = folder, folder / "python" / "bin" / "python3"
-        (folder / "python").mkdir()
-        library = Path(fc.__file__).parents[1]
-        packages = [p for p in sys.path if p.endswith("-packages")]
-        self.path = os.pathsep.join([str(library), *packages])
+        self.folder, self.seen, self.links = folder, folder / "seen", folder / "links"
+        packages = [Path(p) for p in sys.path if p.endswith("-packages")]
+        library = [Path(fc.__file__).parents[1], *packages]
+        places = {"python": Path(sys.base_prefix)}
+        places |= {f"library {i}": place for i, place in enumerate(library)}
+        for name, place in places.items():
+            (self.seen / name).mkdir(parents=True)
+            self.links.mkdir(exist_ok=True)
+            (self.links / name).symlink_to(place)
+        self.python = self.seen / "python" / "bin" / "python3"
+        self.path = os.pathsep.join(str(self.seen / name) for name in places if name != "python")
 
     def kernels(self, member: str) -> str:
         """A copy of the compiled kernels of these tests, if they have a place of their own."""
@@ -60,7 +67,7 @@ class Users:
         return str(own) if own.exists() else ""
 
     def words(self, member: str, *words: object) -> list[str]:
-        about = [sys.base_prefix, self.folder / "python", self.path, self.kernels(member), *words]
+        about = [self.seen, self.links, self.path, self.kernels(member), *words]
         namespace = ["unshare", "--mount", "bash", "-c", AS_USER]
         return [*namespace, str(USERS[member]), *map(str, about)]
 
